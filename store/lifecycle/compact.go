@@ -1,0 +1,160 @@
+package lifecycle
+
+// Entry is what compaction needs to know of a record: a record without its weight.
+type Entry struct {
+	Seq, Intent, Request uint64
+	Op                   Op
+	Phase                Phase
+	Exec                 string
+	From, To             State
+}
+
+// Entry returns the record's entry.
+func (r Record) Entry() Entry {
+	return Entry{r.Seq, r.Intent, r.Request, r.Op, r.Phase, r.Exec, r.From, r.To}
+}
+
+// Garbage lists, in order, the records of a journal that can be removed once the requests below forgotten
+// are answered for good, and how many execs are gone with them (to be added to Base.DeletedExecs). What is left
+// folds, on the new Base, to the same container. Records are removed whole operations at a time:
+//
+//   - everything of an exec that was deleted;
+//   - operations that failed or were undone, and kill, update and checkpoint;
+//   - close-io and oom but the first one of each process;
+//   - a pause and the resume that ended it, where nothing in between is kept.
+//
+// An operation whose answer may be asked for again stays, and with it the exec it belongs to.
+func Garbage(entries []Entry, forgotten uint64) (seqs []uint64, deletedExecs uint64) {
+	h := heap{forgotten: forgotten, intents: map[uint64]*group{}, lives: map[string][]*group{}}
+	for _, e := range entries {
+		h.add(e)
+	}
+	for _, life := range h.lives { // processes that are still there
+		h.sweep(life)
+	}
+	for _, e := range entries {
+		if h.intents[root(e)].garbage {
+			seqs = append(seqs, e.Seq)
+		}
+	}
+	return seqs, h.deleted
+}
+
+// group is the records of one operation.
+type group struct {
+	op      Op
+	last    Entry // the outcome, once there is one
+	closed  bool
+	pinned  bool // its answer is not forgotten
+	garbage bool
+}
+
+type heap struct {
+	forgotten uint64
+	intents   map[uint64]*group   // by the sequence of the first record
+	lives     map[string][]*group // of the processes there are, in the order they were begun
+	deleted   uint64
+}
+
+// root is the sequence of the first record of the entry's operation.
+func root(e Entry) uint64 {
+	if e.Intent != 0 {
+		return e.Intent
+	}
+	return e.Seq
+}
+
+func (h *heap) add(e Entry) {
+	g := h.intents[root(e)]
+	if g == nil {
+		g = &group{op: e.Op}
+		h.intents[root(e)] = g
+		h.lives[e.Exec] = append(h.lives[e.Exec], g)
+	}
+	g.last = e
+	g.closed = e.Phase != Intent && e.Phase != Launched
+	g.pinned = (e.Phase == Done || e.Phase == Failed) && e.Request != 0 && e.Request >= h.forgotten
+	if e.Exec != "" && e.Op == OpDelete && e.Phase == Done {
+		h.bury(e.Exec)
+	}
+}
+
+// bury ends the life of a deleted exec: all of it goes, or none of it while an answer is still owed.
+func (h *heap) bury(exec string) {
+	life := h.lives[exec]
+	delete(h.lives, exec)
+	for _, g := range life {
+		if g.pinned {
+			return
+		}
+	}
+	for _, g := range life {
+		g.garbage = true
+	}
+	h.deleted++
+}
+
+// sweep marks what has left no trace in the state of a process that is still there.
+func (h *heap) sweep(life []*group) {
+	seen := map[Op]bool{}
+	for _, g := range life {
+		first := !seen[g.op]
+		if g.op == OpCloseIO || g.op == OpOOM {
+			if g.closed && g.last.Phase != Failed && g.last.Phase != Undone {
+				seen[g.op] = true
+			}
+		}
+		g.garbage = g.closed && !g.pinned && g.traceless(first)
+	}
+	sweepPauses(life)
+}
+
+// traceless says whether the fold would be the same without the operation.
+func (g *group) traceless(first bool) bool {
+	if g.last.Phase == Failed || g.last.Phase == Undone {
+		return true
+	}
+	switch g.op {
+	case OpKill, OpUpdate, OpCheckpoint:
+		return true
+	case OpPause, OpResume:
+		return g.last.From == g.last.To
+	case OpCloseIO, OpOOM:
+		return !first
+	case OpCreate, OpStart, OpExec, OpDelete, OpExit:
+	}
+	return false
+}
+
+// sweepPauses marks a pause with its resume where every record of init in between goes as well: one that
+// stays may be legal only in the state it was written in.
+func sweepPauses(life []*group) {
+	var pause *group
+	for _, g := range life {
+		if g.garbage || !g.closed || g.last.From == g.last.To {
+			continue
+		}
+		if g.op == OpResume && pause != nil && !pause.pinned && !g.pinned && clear(life, pause, g) {
+			pause.garbage, g.garbage = true, true
+		}
+		if pause = nil; g.op == OpPause {
+			pause = g
+		}
+	}
+}
+
+// clear says whether nothing of the process that stays was written while it was paused.
+func clear(life []*group, pause, resume *group) bool {
+	for _, g := range life {
+		if g == pause || g == resume || g.garbage {
+			continue
+		}
+		if g.last.Seq > pause.last.Seq && g.begun() < resume.last.Seq {
+			return false
+		}
+	}
+	return true
+}
+
+// begun is the sequence of the first record of the operation.
+func (g *group) begun() uint64 { return root(g.last) }
