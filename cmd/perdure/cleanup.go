@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"perdure/runtime"
+	"perdure/store"
+	"perdure/task"
+)
+
+const (
+	endTimeout     = 3 * time.Second // a live keeper ends the id; containerd allows 5 s for all
+	cleanupTimeout = 4 * time.Second
+	unknownStatus  = 255 // containerd's own word for "not known"
+	killedStatus   = 137 // 128 + SIGKILL: true only where cleanup itself killed a live init
+)
+
+// shimArgs is the command line containerd gives a shim.
+type shimArgs struct {
+	namespace, address, id, bundle string
+	debug                          bool
+}
+
+func parseShimArgs(args []string) (shimArgs, error) {
+	var a shimArgs
+	flags := flag.NewFlagSet("containerd-shim-perdure-v2", flag.ContinueOnError)
+	flags.StringVar(&a.namespace, "namespace", "", "containerd namespace")
+	flags.StringVar(&a.address, "address", "", "containerd's gRPC address")
+	flags.StringVar(&a.id, "id", "", "container id")
+	flags.StringVar(&a.bundle, "bundle", "", "bundle directory")
+	flags.BoolVar(&a.debug, "debug", false, "log more")
+	flags.String("publish-binary", "", "ignored: events go to TTRPC_ADDRESS")
+	flags.Bool("info", false, "")
+	return a, flags.Parse(args)
+}
+
+// cleanup is the shim's delete: it ends what is left of a container and tells
+// containerd how it ended. Called after every deletion, with the bundle as
+// working directory, which may be gone.
+func cleanup(args []string) error {
+	a, err := parseShimArgs(args)
+	if err != nil {
+		return err
+	}
+	if a.namespace == "" || a.id == "" {
+		return errors.New("-namespace and -id are required")
+	}
+	if a.bundle == "" {
+		if a.bundle, err = os.Getwd(); err != nil {
+			return fmt.Errorf("container %s: no -bundle, and the working directory is gone: %w", a.id, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	resp, err := end(ctx, a)
+	if err != nil {
+		resp, err = cleanAlone(ctx, a)
+	}
+	if err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	out, err := proto.Marshal(resp)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}
+
+// end asks a live keeper to end the container: it may be in the middle of a
+// call. An error means that there is no keeper, or none that knows the id.
+func end(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	resp := &api.DeleteResponse{}
+	return resp, askShim(ctx, a.bundle, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
+}
+
+// askShim calls the private service of the shim that serves a bundle.
+func askShim(ctx context.Context, bundle, method string, req, resp proto.Message) error {
+	address, err := os.ReadFile(filepath.Join(bundle, "address"))
+	if err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(strings.TrimSpace(string(address)), "unix://"))
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	return errgrpc.ToNative(client.Call(ctx, task.AdminService, method, req, resp))
+}
+
+// cleanAlone ends a container whose keeper is dead, or which its keeper no
+// longer has, from what the bundle tells.
+func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
+	meta := store.Meta{Namespace: a.namespace, ID: a.id, Bundle: a.bundle}
+	journal, err := store.Open(filepath.Join(a.bundle, store.FileName), journalTimeout)
+	resp := &api.DeleteResponse{ExitStatus: unknownStatus}
+	if err == nil {
+		defer journal.Close()
+		meta = journal.Meta()
+		init := journal.State().Init
+		resp.Pid = uint32(init.Process.Pid)
+		if init.Exit != nil {
+			resp.ExitStatus, resp.ExitedAt = init.Exit.Status, timestamppb.New(init.Exit.At)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(os.Stderr, "container %s: the journal cannot be read, so its exit status is not known: %v\n", a.id, err)
+	}
+	killed, err := removeFromRuntime(ctx, meta)
+	if err != nil {
+		return nil, err
+	}
+	if resp.ExitedAt == nil {
+		resp.ExitedAt = timestamppb.Now()
+		if killed {
+			resp.ExitStatus = killedStatus
+		}
+	}
+	if err := runtime.UnmountRootfs(a.bundle); err != nil {
+		return nil, err
+	}
+	if journal != nil {
+		publishRest(ctx, journal)
+	}
+	return resp, nil
+}
+
+// removeFromRuntime kills what is left and removes runc's state and cgroup;
+// killed tells that the init was alive.
+func removeFromRuntime(ctx context.Context, meta store.Meta) (killed bool, err error) {
+	runc := runtime.New(runtime.Config{
+		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
+		Binary: meta.Runtime, Root: meta.Root, SystemdCgroup: meta.SystemdCgroup,
+	})
+	st, err := runc.State(ctx)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	live := err == nil && st.Status != "stopped"
+	return live, runc.Delete(ctx, "cleanup", true)
+}
+
+// publishRest sends the events that no worker is left to send. What does not
+// arrive is lost with the bundle, which is said.
+func publishRest(ctx context.Context, journal *store.Journal) {
+	rows, err := journal.Outbox()
+	publisher := task.NewPublisher(journal.Meta().TTRPCAddress)
+	for _, row := range rows {
+		if err == nil {
+			err = publisher.Publish(ctx, journal.Meta().Namespace, task.Envelope(row.Event))
+		}
+		if err == nil {
+			err = journal.Acknowledge(row.Seq)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "container %s: events were not delivered: %v\n", journal.Meta().ID, err)
+	}
+}

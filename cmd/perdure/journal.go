@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"perdure/store"
+	"perdure/task"
+)
+
+// journal prints a container's journal as a timeline: from the file, or through
+// the worker that has it open.
+func journal(args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: perdure journal BUNDLE")
+	}
+	bundle := args[0]
+	contents, err := store.Read(filepath.Join(bundle, store.FileName), journalTimeout)
+	if errors.Is(err, store.ErrLocked) {
+		contents, err = askWorker(bundle)
+	}
+	if err != nil {
+		return err
+	}
+	return store.Timeline(os.Stdout, contents)
+}
+
+func askWorker(bundle string) (*store.Contents, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	id := filepath.Base(filepath.Clean(bundle))
+	reply := &anypb.Any{}
+	if err := askShim(ctx, bundle, task.AdminJournal, &api.StateRequest{ID: id}, reply); err != nil {
+		return nil, fmt.Errorf("container %s: ask the worker for its journal: %w", id, err)
+	}
+	contents := &store.Contents{}
+	return contents, json.Unmarshal(reply.Value, contents)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+
+	"perdure/recovery"
+	"perdure/recovery/keeper/client"
+	"perdure/store"
+	"perdure/store/lifecycle"
+	"perdure/task"
+)
+
+const (
+	controlFD = 3 // the keeper's control channel
+	// journalTimeout bounds the wait for a journal's lock. The last worker is
+	// dead when the keeper starts the next, so a lock that is held is a
+	// stranger's.
+	journalTimeout = time.Second
+)
+
+// worker serves the tasks of one group until the keeper's channel ends.
+func worker([]string) error {
+	setLogging()
+	keeper, err := client.Connect(os.NewFile(controlFD, "keeper"), version)
+	if err != nil {
+		return fmt.Errorf("join the keeper: %w (the worker is started by containerd-shim-perdure-v2, not by hand)", err)
+	}
+	welcome := keeper.Welcome()
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	service := task.New(task.Config{
+		Keeper:         keeper,
+		Publisher:      task.NewPublisher(os.Getenv("TTRPC_ADDRESS")),
+		Settle:         settle,
+		Now:            time.Now,
+		KeeperPID:      welcome.KeeperPID,
+		Namespace:      welcome.Namespace,
+		Group:          welcome.Group,
+		Address:        welcome.Address,
+		GRPCAddress:    os.Getenv("GRPC_ADDRESS"),
+		TTRPCAddress:   os.Getenv("TTRPC_ADDRESS"),
+		Version:        version,
+		BootID:         boot,
+		ShutdownWanted: welcome.ShutdownWanted,
+	})
+	keeper.OnPing(service.Ping)
+	adopt(keeper, service, welcome)
+	go func() {
+		for e := range keeper.Exits() {
+			service.Exited(task.Exit(e))
+		}
+	}()
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return fmt.Errorf("make ttrpc server: %w", err)
+	}
+	service.Register(server)
+	service.RegisterAdmin(server)
+	err = server.Serve(context.Background(), kicking{keeper.Listener(), service})
+	<-keeper.Done()
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, ttrpc.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// kicking has unsent events tried again when containerd connects: it is back.
+type kicking struct {
+	net.Listener
+	service *task.Service
+}
+
+func (l kicking) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	l.service.Kick()
+	return conn, err
+}
+
+// adopt takes over every container the keeper stores something of. What cannot
+// be taken over is said and left as it is.
+func adopt(keeper *client.Client, service *task.Service, welcome client.Welcome) {
+	for _, key := range keys(welcome.Names) {
+		if err := adoptOne(keeper, service, key, welcome); err != nil {
+			log.L.WithError(err).WithField("container", key).Error("not re-adopted")
+		}
+	}
+}
+
+// keys are the containers' prefixes among the stored names, "c/ID@INSTANCE".
+func keys(names []string) []string {
+	var keys []string
+	for _, name := range names {
+		if parts := strings.SplitN(name, "/", 3); len(parts) == 3 && parts[0] == "c" {
+			keys = append(keys, parts[0]+"/"+parts[1])
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func adoptOne(keeper *client.Client, service *task.Service, key string, welcome client.Welcome) error {
+	file, err := keeper.Fetch(key + "/journal")
+	if errors.Is(err, os.ErrNotExist) {
+		return abandon(keeper, service, key)
+	}
+	if err != nil {
+		return fmt.Errorf("fetch journal: %w", err)
+	}
+	defer file.Close()
+	journal, err := store.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), journalTimeout)
+	if err != nil {
+		return err
+	}
+	return service.Adopt(journal, welcome.Oldest)
+}
+
+// abandon ends what has no journal with the keeper: nothing was done for it.
+func abandon(keeper *client.Client, service *task.Service, key string) error {
+	dir, err := keeper.Fetch(key + "/bundle")
+	if err != nil {
+		return keeper.Drop(key) // the rest of a drop that was cut off
+	}
+	defer dir.Close()
+	return service.AdoptBundle(key, dir)
+}
+
+// settle joins recovery's judgement to the service.
+func settle(ctx context.Context, state *lifecycle.Container, world task.Inspector) ([]lifecycle.Record, error) {
+	return recovery.Settle(ctx, state, world)
+}
+
+func setLogging() {
+	if os.Getenv("PERDURE_DEBUG") != "" {
+		_ = log.SetLevel("debug")
+	}
+	_ = log.SetFormat(log.TextFormat)
+	log.L = log.L.WithField("runtime", "io.containerd.perdure.v2")
+}
+
+// bootID tells this boot of the machine from any other (Linux, random.c).
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

@@ -1,0 +1,70 @@
+package recovery
+
+import "perdure/store/lifecycle"
+
+// Observation is what is found of an open intent after every process of it
+// that was still running has ended.
+type Observation struct {
+	Launched  bool   // the mark "user code may run from here" is journaled
+	Status    string // the runtime's word: "" (unknown to it), created, running, paused, stopped
+	PidFile   int    // pid the runtime wrote for this intent, 0 if none
+	Unstarted bool   // the runtime's exec fifo is still there: Start has not let the init run
+	Failure   string // the runtime's last error of this intent, "" if none
+}
+
+// Verdict is what is to be said of an open intent.
+type Verdict string
+
+const (
+	Finish Verdict = "finish" // it happened: record the outcome
+	Undo   Verdict = "undo"   // it did not, or can be repeated: as if it was never asked for
+	Fail   Verdict = "fail"   // it failed, with the runtime's own words
+	Lost   Verdict = "lost"   // user code may have run: never again, status unknown
+)
+
+// Judge decides an open intent. It is pure; every cell is tested.
+func Judge(op lifecycle.Op, exec string, o Observation) Verdict {
+	switch {
+	case op == lifecycle.OpCreate:
+		return judgeCreate(o)
+	case op == lifecycle.OpStart && exec == "":
+		return judgeStart(o)
+	case op == lifecycle.OpStart:
+		return judgeExec(o)
+	case op == lifecycle.OpExec:
+		return Finish // its only effect is its record
+	}
+	return Undo // kill, delete, close-io: repeating them does no harm
+}
+
+// judgeCreate: no user code runs before Start, so a create that is not
+// complete is removed and may be made again.
+func judgeCreate(o Observation) Verdict {
+	if o.Status != "" && o.PidFile != 0 {
+		return Finish
+	}
+	return Undo
+}
+
+// judgeStart: runc removes the exec fifo when the init goes on to user code.
+func judgeStart(o Observation) Verdict {
+	if o.Launched && o.Status != "" && o.Status != "created" && !o.Unstarted {
+		return Finish
+	}
+	return Undo
+}
+
+// judgeExec: without the mark nothing was forked. With it, runc writes the pid
+// file about 2 ms after user code runs (runc 1.1.5), so its absence proves
+// nothing unless runc said that it failed.
+func judgeExec(o Observation) Verdict {
+	switch {
+	case !o.Launched:
+		return Undo
+	case o.PidFile != 0:
+		return Finish
+	case o.Failure != "":
+		return Fail
+	}
+	return Lost
+}

@@ -1,0 +1,63 @@
+package task
+
+import (
+	"context"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// The two services are the same messages under two package names, so one table
+// of methods serves both (containerd/api, runtime/task/v2 and v3).
+var serviceNames = []string{"containerd.task.v2.Task", "containerd.task.v3.Task"}
+
+// Register adds the Task services to a ttrpc server.
+func (s *Service) Register(server *ttrpc.Server) {
+	desc := &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"State":     method(s.State),
+		"Create":    method(s.Create),
+		"Start":     method(s.Start),
+		"Delete":    method(s.Delete),
+		"Pids":      method(s.Pids),
+		"Kill":      method(s.Kill),
+		"Exec":      method(s.Exec),
+		"ResizePty": method(s.ResizePty),
+		"CloseIO":   method(s.CloseIO),
+		"Wait":      method(s.Wait),
+		"Connect":   method(s.Connect),
+		"Shutdown":  method(s.Shutdown),
+
+		"Pause":      method(notImplemented[api.PauseRequest, emptypb.Empty]("pause")),
+		"Resume":     method(notImplemented[api.ResumeRequest, emptypb.Empty]("resume")),
+		"Checkpoint": method(notImplemented[api.CheckpointTaskRequest, emptypb.Empty]("checkpoint")),
+		"Update":     method(notImplemented[api.UpdateTaskRequest, emptypb.Empty]("update")),
+		"Stats":      method(notImplemented[api.StatsRequest, api.StatsResponse]("stats")),
+	}}
+	for _, name := range serviceNames {
+		server.RegisterService(name, desc)
+	}
+}
+
+// method adapts a typed handler to ttrpc; errors leave as gRPC status.
+func method[Req, Resp any](handle func(context.Context, *Req) (*Resp, error)) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		req := new(Req)
+		if err := unmarshal(req); err != nil {
+			return nil, err
+		}
+		resp, err := handle(ctx, req)
+		if err != nil {
+			return nil, errgrpc.ToGRPC(err)
+		}
+		return resp, nil
+	}
+}
+
+func notImplemented[Req, Resp any](what string) func(context.Context, *Req) (*Resp, error) {
+	return func(context.Context, *Req) (*Resp, error) {
+		return nil, errorf(errdefs.ErrNotImplemented, "perdure does not serve %s yet", what)
+	}
+}

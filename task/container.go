@@ -1,0 +1,292 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"perdure/internal/crash"
+	"perdure/runtime"
+	"perdure/store"
+	"perdure/store/lifecycle"
+)
+
+// container is one task: a journal, and an actor that decides what is written
+// to it. All fields but the views are set before the actor starts or belong to
+// it alone.
+type container struct {
+	svc      *Service
+	id       string
+	instance string // the number of the create request: tells two lives of one id apart
+	params   createParams
+	journal  *store.Journal
+	runc     *runtime.Runc
+	outbox   *outbox
+
+	mailbox chan func()
+	stopped chan struct{} // closed when the container is gone: nothing is decided any more
+	adopted chan struct{} // closed when recovery is through
+	view    atomic.Pointer[view]
+	streams streams
+}
+
+// view is what readers see: immutable, replaced after each commit.
+type view struct {
+	*lifecycle.Container
+	changed chan struct{} // closed when a newer view exists
+}
+
+func newContainer(s *Service, journal *store.Journal, params createParams) *container {
+	meta := journal.Meta()
+	c := &container{
+		svc: s, id: meta.ID, instance: meta.Instance, params: params, journal: journal,
+		runc:    s.runtime(meta, params.Options),
+		mailbox: make(chan func()),
+		stopped: make(chan struct{}),
+		adopted: make(chan struct{}),
+		streams: streams{io: map[string]*runtime.IO{}},
+	}
+	c.view.Store(&view{journal.State(), make(chan struct{})})
+	c.outbox = newOutbox(s, meta.Namespace, meta.ID, journal)
+	go c.actor()
+	return c
+}
+
+// key is the prefix of everything the keeper stores for this container.
+func (c *container) key() string { return keeperKey(c.id, c.instance) }
+
+func keeperKey(id, instance string) string { return "c/" + id + "@" + instance }
+
+func (c *container) state() *view { return c.view.Load() }
+
+// actor runs decisions one after the other until the container is gone.
+func (c *container) actor() {
+	for {
+		select {
+		case decide := <-c.mailbox:
+			decide()
+		case <-c.stopped:
+			return
+		}
+	}
+}
+
+// do runs a decision in the actor and returns when it is taken; false when the
+// container is gone.
+func (c *container) do(decide func()) bool {
+	done := make(chan struct{})
+	select {
+	case c.mailbox <- func() { defer close(done); decide() }:
+		<-done
+		return true
+	case <-c.stopped:
+		return false
+	}
+}
+
+// commit writes records and events in one transaction and shows the new state.
+// The init's exit event joins the transaction that makes it tellable. Only the
+// actor calls it.
+func (c *container) commit(events []store.Event, records ...lifecycle.Record) ([]lifecycle.Record, error) {
+	before := c.state()
+	next := before.Container
+	for _, r := range records {
+		var err error
+		if next, err = next.Apply(next.Stamp(r)); err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.id, err)
+		}
+	}
+	if next.InitExitTold() && !before.InitExitTold() {
+		events = append(events, c.exitEvent("", next.Init))
+	}
+	written, state, err := c.journal.Commit(records, events)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: write journal: %w", c.id, err)
+	}
+	c.view.Store(&view{state, make(chan struct{})})
+	close(before.changed)
+	if len(events) > 0 {
+		c.outbox.kick()
+	}
+	return written, nil
+}
+
+// command runs one operation of a client: intent, effect, outcome. A request
+// that was answered in the journal is answered from it, and has no effect.
+type command struct {
+	op     lifecycle.Op
+	exec   string // "" is the init process
+	params any
+	// effect changes the world; the pid it returns is that of a process it
+	// brought up, or 0. It runs outside the actor with a deadline of its own.
+	// An operation without effect is its outcome: one record, no intent.
+	effect func(ctx context.Context, intent lifecycle.Record) (pid int, err error)
+}
+
+// run executes a command and decodes its answer into answer, if not nil.
+func (c *container) run(ctx context.Context, cmd command, answer any) error {
+	req := requestOf(ctx)
+	defer c.svc.track(req.number, c)()
+	c.journal.Forget(req.oldest)
+	outcome, err := c.decide(ctx, req, cmd)
+	if err != nil {
+		return err
+	}
+	if outcome.Error != nil {
+		return answeredError(outcome.Error)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(outcome.Answer, answer)
+}
+
+// decide returns the outcome record of a command: journaled before, or made now.
+func (c *container) decide(ctx context.Context, req request, cmd command) (lifecycle.Record, error) {
+	begun, err := c.begin(ctx, req, cmd)
+	if err != nil || begun.Phase != lifecycle.Intent {
+		return begun, err // refused, answered before, or without effect
+	}
+	crash.Here(string(cmd.op), crash.AfterIntent)
+	if cmd.bringsUp() {
+		c.svc.exits.opened()
+		defer c.svc.exits.closed()
+	} else {
+		defer c.svc.exits.review() // an exit may have waited for this start to be told
+	}
+	effects, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
+	defer cancel()
+	pid, err := cmd.effect(effects, begun)
+	crash.Here(string(cmd.op), crash.AfterEffect)
+	outcome := lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number}
+	if err != nil {
+		outcome.Phase, outcome.Error = lifecycle.Failed, journaledError(err)
+	} else if pid != 0 {
+		outcome.Process = &lifecycle.Process{Pid: pid}
+	}
+	return c.conclude(effects, outcome)
+}
+
+// bringsUp reports whether the command starts a process nobody knows yet.
+func (cmd command) bringsUp() bool {
+	return cmd.op == lifecycle.OpCreate || cmd.op == lifecycle.OpStart && cmd.exec != ""
+}
+
+// effectTimeout bounds an effect as a whole; each runc call has a deadline of
+// its own below it.
+const effectTimeout = 2 * time.Minute
+
+// begin commits the intent of a command, or its outcome where it has no effect.
+// It waits for an open intent that excludes the command; a replayed request
+// gets the outcome that the journal has.
+func (c *container) begin(ctx context.Context, req request, cmd command) (lifecycle.Record, error) {
+	for {
+		var r lifecycle.Record
+		var err error
+		var seen *view
+		alive := c.do(func() {
+			seen = c.state()
+			if earlier, ok := seen.Answers[req.number]; ok && req.replay && earlier.Op == cmd.op && earlier.Exec == cmd.exec {
+				r = earlier
+				return
+			}
+			if err = seen.Check(cmd.op, cmd.exec); err == nil {
+				r, err = c.open(req, cmd)
+			}
+		})
+		var busy *lifecycle.BusyError
+		switch {
+		case !alive:
+			return r, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+		case !errors.As(err, &busy):
+			return r, refusal(c.id, err)
+		}
+		select {
+		case <-seen.changed:
+		case <-ctx.Done():
+			return r, errorf(errdefs.ErrUnavailable, "container %s: %v", c.id, busy)
+		}
+	}
+}
+
+// open writes the first record of a command. Only the actor calls it.
+func (c *container) open(req request, cmd command) (lifecycle.Record, error) {
+	r := lifecycle.Record{Op: cmd.op, Phase: lifecycle.Intent, Exec: cmd.exec, Request: req.number, At: c.svc.Now()}
+	var events []store.Event
+	var err error
+	if cmd.params != nil {
+		if r.Params, err = json.Marshal(cmd.params); err != nil {
+			return r, err
+		}
+	}
+	if cmd.effect == nil {
+		r.Phase = lifecycle.Done
+		if r.Answer, events, err = c.tell(r); err != nil {
+			return r, err
+		}
+	}
+	written, err := c.commit(events, r)
+	if err != nil {
+		return r, err
+	}
+	return written[0], nil
+}
+
+// launched commits that user code may run from here on: a new worker that
+// finds the mark never starts the process again.
+func (c *container) launched(intent lifecycle.Record) error {
+	var err error
+	gone := !c.do(func() {
+		_, err = c.commit(nil, lifecycle.Record{
+			Op: intent.Op, Phase: lifecycle.Launched, Exec: intent.Exec, Intent: intent.Seq, At: c.svc.Now(),
+		})
+	})
+	if gone {
+		return errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+	}
+	crash.Here(string(intent.Op), crash.AfterLaunched)
+	return err
+}
+
+// conclude completes an outcome record and commits it, with its events. It is
+// the end of every command, whether this worker or a dead one began it.
+func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle.Record, error) {
+	if r.Process != nil {
+		start, err := c.svc.exits.identify(ctx, r.Process.Pid)
+		if err != nil {
+			return r, fmt.Errorf("container %s: %s: identify process %d: %w", c.id, r.Op, r.Process.Pid, err)
+		}
+		r.Process.Start = start
+	}
+	var err error
+	gone := !c.do(func() {
+		var events []store.Event
+		if r.Phase == lifecycle.Done {
+			if r.Answer, events, err = c.tell(r); err != nil {
+				return
+			}
+		}
+		r.At = c.svc.Now()
+		var written []lifecycle.Record
+		if written, err = c.commit(events, r); err == nil {
+			r = written[0]
+		}
+	})
+	if gone {
+		err = errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+	}
+	if err != nil {
+		return r, err
+	}
+	crash.Here(string(r.Op), crash.AfterOutcome)
+	c.runc.Clean(intentName(lifecycle.Record{Op: r.Op, Seq: r.Intent}))
+	if r.Process != nil {
+		c.svc.exits.claim(c, r.Exec, *r.Process)
+	}
+	return r, nil
+}

@@ -1,0 +1,278 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+
+	"perdure/internal/crash"
+	"perdure/runtime"
+	"perdure/store"
+	"perdure/store/lifecycle"
+)
+
+// createParams are journaled with the intent of a create: all that a later
+// worker needs to go on with the container.
+type createParams struct {
+	Stdio   runtime.Stdio   `json:"stdio"`
+	Rootfs  []runtime.Mount `json:"rootfs,omitempty"`
+	Options runtimeOptions  `json:"options"`
+	// PrivatePIDNamespace is read from config.json once: a later worker may
+	// find the bundle gone.
+	PrivatePIDNamespace bool `json:"privatePIDNamespace,omitempty"`
+}
+
+type pidAnswer struct {
+	Pid uint32 `json:"pid"`
+}
+
+// identifier is containerd's rule for ids (containerd, pkg/identifiers): it
+// keeps ids out of path arithmetic.
+var identifier = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
+
+const identifierMax = 76
+
+func checkID(what, id string) error {
+	if len(id) > identifierMax || !identifier.MatchString(id) {
+		return errorf(errdefs.ErrInvalidArgument, "%s %q: must be at most %d letters, digits and single . _ - between them", what, id, identifierMax)
+	}
+	return nil
+}
+
+// Create makes a container up to the point where its process waits for Start.
+func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+	if err := checkID("container id", r.ID); err != nil {
+		return nil, err
+	}
+	params, err := paramsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.open(ctx, r.ID, r.Bundle, params)
+	if err != nil {
+		return nil, err
+	}
+	var answer pidAnswer
+	err = c.run(ctx, command{op: lifecycle.OpCreate, params: c.params, effect: c.create}, &answer)
+	if err != nil {
+		if c.state().Init.State == "" {
+			c.vanish() // also where the outcome could not be written: nothing happened
+		}
+		return nil, err
+	}
+	return &api.CreateTaskResponse{Pid: answer.Pid}, nil
+}
+
+func paramsOf(r *api.CreateTaskRequest) (createParams, error) {
+	if r.Checkpoint != "" {
+		return createParams{}, errorf(errdefs.ErrNotImplemented, "container %s: perdure does not restore from a checkpoint yet", r.ID)
+	}
+	options, err := optionsOf(r.Options)
+	if err != nil {
+		return createParams{}, fmt.Errorf("container %s: %w", r.ID, err)
+	}
+	return createParams{
+		Stdio:   runtime.Stdio{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
+		Rootfs:  mountsOf(r.Rootfs),
+		Options: options,
+	}, nil
+}
+
+func mountsOf(in []*types.Mount) []runtime.Mount {
+	var out []runtime.Mount
+	for _, m := range in {
+		out = append(out, runtime.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return out
+}
+
+// open finds the container that a replayed create has made already, or makes
+// its journal. The keeper has the bundle before the journal exists, so that
+// the next worker finds whatever was begun.
+func (s *Service) open(ctx context.Context, id, bundle string, params createParams) (*container, error) {
+	req := requestOf(ctx)
+	if req.replay {
+		c, err := s.settled(ctx, id)
+		if err == nil && c.instance == strconv.FormatUint(req.number, 10) {
+			return c, nil
+		}
+		if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			return nil, err
+		}
+	}
+	if err := s.reserve(id); err != nil {
+		return nil, err
+	}
+	defer s.unreserve(id)
+	c, err := s.begin(id, strconv.FormatUint(req.number, 10), bundle, params)
+	if err != nil {
+		return nil, err
+	}
+	close(c.adopted)
+	s.enter(c)
+	return c, nil
+}
+
+// begin makes the journal of a new container and stores it with the keeper.
+func (s *Service) begin(id, instance, bundle string, params createParams) (*container, error) {
+	spec, dir, err := openBundle(id, bundle)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	params.PrivatePIDNamespace = spec.PrivatePIDNamespace
+	key := keeperKey(id, instance)
+	if err := s.Keeper.Store(key+"/bundle", dir); err != nil {
+		return nil, fmt.Errorf("container %s: store the bundle with the keeper: %w", id, err)
+	}
+	crash.Here(string(lifecycle.OpCreate), crash.AfterBundle)
+	meta := s.meta(id, instance, bundle)
+	meta.Runtime, meta.Root, meta.SystemdCgroup = params.Options.Binary, params.Options.Root, params.Options.SystemdCgroup
+	journal, err := store.Create(bundle, meta)
+	if err != nil {
+		_ = s.Keeper.Drop(key)
+		if errors.Is(err, store.ErrExists) {
+			return nil, errorf(errdefs.ErrAlreadyExists, "container %s: bundle %s has a journal of a task; delete that task first", id, bundle)
+		}
+		return nil, fmt.Errorf("container %s: create journal: %w", id, err)
+	}
+	crash.Here(string(lifecycle.OpCreate), crash.AfterJournal)
+	if err := s.storeJournal(key, journal); err != nil {
+		_ = journal.Close()
+		_ = os.Remove(filepath.Join(bundle, store.FileName))
+		_ = s.Keeper.Drop(key)
+		return nil, fmt.Errorf("container %s: %w", id, err)
+	}
+	return newContainer(s, journal, params), nil
+}
+
+// storeJournal gives the keeper a description of the journal's file of its own:
+// the lock belongs to the worker's, and must end with the worker.
+func (s *Service) storeJournal(key string, journal *store.Journal) error {
+	f, err := journal.File()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := s.Keeper.Store(key+"/journal", f); err != nil {
+		return fmt.Errorf("store the journal with the keeper: %w", err)
+	}
+	return nil
+}
+
+func openBundle(id, bundle string) (*runtime.Spec, *os.File, error) {
+	if !filepath.IsAbs(bundle) {
+		return nil, nil, errorf(errdefs.ErrInvalidArgument, "container %s: bundle path %q is not absolute", id, bundle)
+	}
+	spec, err := runtime.ReadSpec(bundle)
+	if errors.Is(err, os.ErrNotExist) {
+		return spec, nil, errorf(errdefs.ErrInvalidArgument, "container %s: bundle %s has no config.json", id, bundle)
+	}
+	if err != nil {
+		return spec, nil, errorf(errdefs.ErrInvalidArgument, "container %s: %v", id, err)
+	}
+	dir, err := os.Open(bundle)
+	if err != nil {
+		return spec, nil, fmt.Errorf("container %s: open bundle: %w", id, err)
+	}
+	return spec, dir, nil
+}
+
+func (s *Service) runtime(meta store.Meta, o runtimeOptions) *runtime.Runc {
+	return runtime.New(runtime.Config{
+		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
+		Binary: o.Binary, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
+		NoPivotRoot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IoUID: o.IoUID, IoGID: o.IoGID,
+		KeeperPID: s.KeeperPID, Timeout: runcTimeout,
+	})
+}
+
+// create is the effect of Create: rootfs, stdio, runc create.
+func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, error) {
+	bundle := c.journal.Meta().Bundle
+	if err := runtime.MountRootfs(bundle, c.params.Rootfs); err != nil {
+		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
+	}
+	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(""), c.params.Stdio, c.ioOptions("", intent))
+	if err != nil {
+		return 0, fmt.Errorf("container %s: stdio: %w", c.id, err)
+	}
+	c.streams.put("", io)
+	pid, err := c.runc.Create(ctx, intentName(intent), io, func() error { return c.launched(intent) })
+	if err != nil {
+		return 0, err
+	}
+	return pid, io.Started()
+}
+
+// undoCreate removes what a create that failed, or was cut off, left in the
+// world. It can be repeated.
+func (c *container) undoCreate(ctx context.Context) error {
+	var errs []error
+	if err := c.runc.Delete(ctx, "undo-create", true); err != nil {
+		errs = append(errs, fmt.Errorf("remove from the runtime: %w", err))
+	}
+	errs = append(errs, c.streams.close(""))
+	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
+		errs = append(errs, fmt.Errorf("unmount rootfs: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// vanish takes back a container whose create did not succeed: nothing of it is
+// left, and its id can be used again.
+func (c *container) vanish() {
+	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
+	defer cancel()
+	if err := c.undoCreate(ctx); err != nil {
+		c.svc.warn(c.id, "undo a failed create", err)
+	}
+	c.close()
+	bundle := c.journal.Meta().Bundle
+	_ = os.Remove(filepath.Join(bundle, store.FileName))
+	c.runc.CleanAll()
+	if err := c.svc.Keeper.Drop(c.key()); err != nil {
+		c.svc.warn(c.id, "drop descriptors", err)
+	}
+	c.svc.remove(c)
+}
+
+func (c *container) ioPrefix(exec string) string {
+	if exec == "" {
+		return c.key() + "/init"
+	}
+	return c.key() + "/exec/" + exec
+}
+
+func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOptions {
+	p, _ := c.state().process(exec)
+	return runtime.IOOptions{
+		Direct:      exec == "" && c.params.PrivatePIDNamespace,
+		Bundle:      c.journal.Meta().Bundle,
+		Intent:      intentName(intent),
+		StdinClosed: p.StdinClosed,
+	}
+}
+
+// intentName names the files of an intent in the bundle.
+func intentName(intent lifecycle.Record) string {
+	return string(intent.Op) + "-" + strconv.FormatUint(intent.Seq, 10)
+}
+
+func decodeParams[T any](raw json.RawMessage) (T, error) {
+	var params T
+	if len(raw) == 0 {
+		return params, nil
+	}
+	err := json.Unmarshal(raw, &params)
+	return params, err
+}

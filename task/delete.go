@@ -1,0 +1,170 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"perdure/internal/crash"
+	"perdure/runtime"
+	"perdure/store/lifecycle"
+)
+
+const (
+	// drainTimeout is how long Delete waits for output that a background
+	// child keeps open (the stock shim's number).
+	drainTimeout = 10 * time.Second
+	// publishTimeout is how long Delete waits for containerd to take the
+	// container's last events; what is left goes to the spool.
+	publishTimeout = 2 * time.Second
+)
+
+type deleteAnswer struct {
+	Pid    uint32    `json:"pid"`
+	Status uint32    `json:"status"`
+	At     time.Time `json:"at"`
+}
+
+// Delete removes a process that has ended. The init's Delete removes the
+// container; it is answered when its events are published or in the spool,
+// because the bundle goes away within milliseconds of the answer.
+func (s *Service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
+	c, err := s.settled(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	cmd := command{op: lifecycle.OpDelete, exec: r.ExecID, effect: c.deleteExec}
+	if r.ExecID == "" {
+		if err := c.waitTold(ctx); err != nil {
+			return nil, err
+		}
+		cmd.effect = c.deleteInit
+	}
+	var answer deleteAnswer
+	if err := c.run(ctx, cmd, &answer); err != nil {
+		return nil, err
+	}
+	if r.ExecID == "" {
+		if err := c.depart(); err != nil {
+			return nil, err
+		}
+	}
+	resp := &api.DeleteResponse{Pid: answer.Pid, ExitStatus: answer.Status}
+	if !answer.At.IsZero() {
+		resp.ExitedAt = timestamppb.New(answer.At)
+	}
+	return resp, nil
+}
+
+// waitTold waits for a stopped init's exit to be told: its execs are dying.
+func (c *container) waitTold(ctx context.Context) error {
+	for {
+		v := c.state()
+		if v.Init.State != lifecycle.Stopped || v.InitExitTold() {
+			return nil
+		}
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return errorf(errdefs.ErrFailedPrecondition, "container %s: delete: processes of its execs are still alive: %v", c.id, ctx.Err())
+		}
+	}
+}
+
+func (c *container) deleteExec(ctx context.Context, intent lifecycle.Record) (int, error) {
+	c.drain(ctx, intent.Exec)
+	return 0, c.streams.close(intent.Exec)
+}
+
+func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (int, error) {
+	c.drain(ctx, "")
+	if err := c.runc.Delete(ctx, intentName(intent), true); err != nil {
+		return 0, err
+	}
+	for exec := range c.state().Execs {
+		if err := c.streams.close(exec); err != nil {
+			return 0, fmt.Errorf("container %s: exec %s: close stdio: %w", c.id, exec, err)
+		}
+	}
+	if err := c.streams.close(""); err != nil {
+		return 0, fmt.Errorf("container %s: close stdio: %w", c.id, err)
+	}
+	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
+		return 0, fmt.Errorf("container %s: unmount rootfs: %w", c.id, err)
+	}
+	return 0, nil
+}
+
+func (c *container) drain(ctx context.Context, exec string) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	c.streams.drained(ctx, exec)
+}
+
+// depart ends a deleted container's life in this worker: its events go out, or
+// to the spool, and then nothing of it is kept.
+func (c *container) depart() error {
+	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+	defer cancel()
+	if err := c.outbox.drained(ctx); err != nil {
+		if err := c.toSpool(); err != nil {
+			return fmt.Errorf("container %s: events are neither published nor spooled: %w", c.id, err)
+		}
+		return nil
+	}
+	crash.Here(string(lifecycle.OpDelete), crash.AfterPublish)
+	c.release()
+	return nil
+}
+
+// release forgets a container whose events have all arrived.
+func (c *container) release() {
+	c.svc.remove(c)
+	c.close()
+	crash.Here(string(lifecycle.OpDelete), crash.BeforeRelease)
+	if err := c.svc.Keeper.Drop(c.key()); err != nil {
+		c.svc.warn(c.id, "drop descriptors", err)
+	}
+	c.svc.leaveIfWanted()
+}
+
+// close ends the actor and closes the journal; a second call does nothing.
+func (c *container) close() {
+	closed := false
+	c.do(func() { closed = true; close(c.stopped) })
+	if closed {
+		c.outbox.stop()
+		_ = c.journal.Close()
+	}
+}
+
+// Shutdown ends the keeper if no task exists; while one does it is remembered,
+// and carried out after the last delete.
+func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptypb.Empty, error) {
+	s.mu.Lock()
+	s.wanted = true
+	s.mu.Unlock()
+	if !s.empty() {
+		return &emptypb.Empty{}, s.Keeper.WantShutdown()
+	}
+	return &emptypb.Empty{}, s.Keeper.Leave(requestOf(ctx).number)
+}
+
+// leaveIfWanted carries out a Shutdown that came while tasks existed.
+func (s *Service) leaveIfWanted() {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.mu.Unlock()
+	if !wanted || !s.empty() {
+		return
+	}
+	if err := s.Keeper.Leave(0); err != nil && !errors.Is(err, context.Canceled) {
+		s.warn("", "leave after the last delete", err)
+	}
+}

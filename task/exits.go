@@ -1,0 +1,217 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"perdure/internal/crash"
+	"perdure/runtime"
+	"perdure/store"
+	"perdure/store/lifecycle"
+)
+
+// exits routes dead children of the keeper to their containers.
+//
+// An exit can come before its process is known: a container's process may be
+// gone before runc has written its pid. So an exit that nobody claims is held
+// while a process may be coming up, and acknowledged as nobody's otherwise.
+// One that belongs to a process whose start is not concluded is held as well:
+// its start is told first.
+type exits struct {
+	keeper Keeper
+
+	mu      sync.Mutex
+	opening int // commands under way that bring up a process
+	held    []Exit
+	arrived chan struct{} // closed and replaced when held grows
+	claims  map[lifecycle.Process]claim
+}
+
+type claim struct {
+	container *container
+	exec      string
+}
+
+func newExits(keeper Keeper) *exits {
+	return &exits{keeper: keeper, arrived: make(chan struct{}), claims: map[lifecycle.Process]claim{}}
+}
+
+// opened notes that a process may come up whose pid nobody knows yet.
+func (x *exits) opened() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.opening++; x.opening == 1 {
+		x.keeper.Hold(true)
+	}
+}
+
+func (x *exits) closed() {
+	x.mu.Lock()
+	if x.opening--; x.opening == 0 {
+		x.keeper.Hold(false)
+	}
+	x.mu.Unlock()
+	x.review()
+}
+
+// claim makes a process known: its exit belongs to the container from now on.
+func (x *exits) claim(c *container, exec string, p lifecycle.Process) {
+	x.keeper.Watch(p.Pid, p.Start)
+	x.mu.Lock()
+	x.claims[p] = claim{c, exec}
+	x.mu.Unlock()
+}
+
+// forget drops a container's claims.
+func (x *exits) forget(c *container) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for p, cl := range x.claims {
+		if cl.container == c {
+			delete(x.claims, p)
+		}
+	}
+}
+
+// arrive takes one exit from the keeper.
+func (x *exits) arrive(e Exit) {
+	x.mu.Lock()
+	x.held = append(x.held, e)
+	close(x.arrived)
+	x.arrived = make(chan struct{})
+	x.mu.Unlock()
+	x.review()
+}
+
+// review goes through the held exits: each is journaled and acknowledged,
+// acknowledged as nobody's, or held on.
+func (x *exits) review() {
+	x.mu.Lock()
+	held, nobody := x.held, x.opening == 0
+	x.held = nil
+	x.mu.Unlock()
+	var keep []Exit
+	for _, e := range held {
+		if !x.deliver(e, nobody) {
+			keep = append(keep, e)
+		}
+	}
+	if len(keep) == 0 {
+		return
+	}
+	x.mu.Lock()
+	x.held = append(keep, x.held...)
+	x.mu.Unlock()
+}
+
+// deliver reports whether an exit is done with.
+func (x *exits) deliver(e Exit, nobody bool) bool {
+	id := lifecycle.Process{Pid: e.Pid, Start: e.Start}
+	x.mu.Lock()
+	cl, known := x.claims[id]
+	x.mu.Unlock()
+	switch {
+	case known && !cl.container.exited(cl.exec, e):
+		return false
+	case !known && !nobody:
+		return false
+	}
+	x.mu.Lock()
+	delete(x.claims, id)
+	x.mu.Unlock()
+	x.keeper.Acknowledge(e.Seq)
+	return true
+}
+
+// identify finds the start time of a process that runc has just brought up:
+// from its exit where it is dead already, else from /proc.
+func (x *exits) identify(ctx context.Context, pid int) (uint64, error) {
+	for {
+		x.mu.Lock()
+		arrived := x.arrived
+		for _, e := range x.held {
+			if e.Pid == pid {
+				x.mu.Unlock()
+				return e.Start, nil
+			}
+		}
+		x.mu.Unlock()
+		start, err := runtime.StartTime(pid)
+		if err == nil {
+			return start, nil
+		}
+		select {
+		case <-arrived: // it is a zombie or reaped: its exit is on the way
+		case <-ctx.Done():
+			return 0, fmt.Errorf("neither alive nor reaped by the keeper: %w", err)
+		}
+	}
+}
+
+// Exited takes one exit from the keeper; it is acknowledged once it is
+// journaled or known to be nobody's. Called for each exit in order.
+func (s *Service) Exited(e Exit) { s.exits.arrive(e) }
+
+// exited journals the exit of a process; false means it must be shown again:
+// its start is not concluded, or the journal could not be written.
+func (c *container) exited(exec string, e Exit) bool {
+	done := true
+	c.do(func() {
+		p, ok := c.state().process(exec)
+		if !ok || p.Exit != nil {
+			return
+		}
+		if _, starting := c.state().Opened(lifecycle.OpStart, exec); starting {
+			done = false
+			return
+		}
+		crash.Here(string(lifecycle.OpExit), crash.BeforeRecord)
+		p.Exit = &lifecycle.Exit{Status: waitStatus(e), At: p.Clamp(e.At), Source: lifecycle.Reaped}
+		var events []store.Event
+		if exec != "" {
+			events = append(events, c.exitEvent(exec, p))
+		}
+		_, err := c.commit(events, lifecycle.Record{
+			Op: lifecycle.OpExit, Phase: lifecycle.Observed, Exec: exec, Process: &p.Process, Exit: p.Exit, At: c.svc.Now(),
+		})
+		if err != nil {
+			c.svc.warn(c.id, "an exit could not be journaled; it stays with the keeper", err)
+			done = false
+		}
+	})
+	if !done {
+		return false
+	}
+	crash.Here(string(lifecycle.OpExit), crash.AfterRecord)
+	c.streams.exited(exec)
+	if exec == "" && !c.params.PrivatePIDNamespace {
+		go c.killRest()
+	}
+	return true
+}
+
+// killRest ends what an init leaves behind where no pid namespace of its own
+// makes the kernel do it.
+func (c *container) killRest() {
+	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
+	defer cancel()
+	if err := c.runc.KillAll(ctx, "kill-rest", killSignal); err != nil {
+		c.svc.warn(c.id, "kill what the init process left behind", err)
+	}
+}
+
+// waitStatus is the status containerd knows: the exit code, or 128 plus the
+// signal that ended the process.
+func waitStatus(e Exit) uint32 {
+	if e.Status.Signaled() {
+		return 128 + uint32(e.Status.Signal())
+	}
+	return uint32(e.Status.ExitStatus())
+}
+
+// process returns the folded state of a process that exists; init is "".
+func (v *view) process(exec string) (lifecycle.ProcessState, bool) {
+	p := v.Process(exec)
+	return p, p.State != lifecycle.None
+}

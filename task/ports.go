@@ -1,0 +1,69 @@
+package task
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"perdure/store/lifecycle"
+)
+
+// Keeper is what this package needs of the process that outlives the worker.
+// Store, Fetch, Drop and Accept are acknowledged when they return.
+type Keeper interface {
+	Store(name string, f *os.File) error
+	Fetch(name string) (*os.File, error)
+	Drop(prefix string) error
+	Accept(listener, name string) (*os.File, error)
+
+	// Acknowledge tells that an exit is journaled, or nobody's.
+	Acknowledge(seq uint64)
+	// Hold asks the keeper to drop no exit: a process without a known pid
+	// may be coming up.
+	Hold(on bool)
+	// Watch asks the keeper never to drop the exit of this process.
+	Watch(pid int, start uint64)
+
+	// WantShutdown remembers a Shutdown that came while tasks existed.
+	WantShutdown() error
+	// Leave ends the keeper once the given request is answered.
+	Leave(request uint64) error
+}
+
+// Exit is one dead child of the keeper.
+type Exit struct {
+	Seq    uint64
+	Pid    int
+	Start  uint64 // clock ticks since boot, field 22 of /proc/pid/stat
+	Status syscall.WaitStatus
+	At     time.Time
+}
+
+// Publisher hands one event to containerd. An error means it is not known to
+// have arrived, and it will be sent again, unchanged.
+type Publisher interface {
+	Publish(ctx context.Context, namespace string, e Envelope) error
+}
+
+// Envelope is an event as the outbox keeps it.
+type Envelope struct {
+	Topic   string
+	At      time.Time
+	TypeURL string
+	Value   []byte
+}
+
+// Settle judges what a dead worker left half done: for each open intent it
+// returns one record of phase done, failed or undone; a done record of create
+// or start carries the pid, the start time of which the container finds out.
+type Settle func(ctx context.Context, state *lifecycle.Container, runtime Inspector) ([]lifecycle.Record, error)
+
+// Inspector tells what is left in the world of an intent.
+type Inspector interface {
+	WaitOrphans(ctx context.Context, intent string) error
+	PidFile(intent string) (int, bool)
+	IntentError(intent string) (string, bool)
+	Status(ctx context.Context) (status string, pid int, err error)
+	Unstarted() bool
+}

@@ -1,0 +1,160 @@
+package task
+
+import (
+	"context"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"perdure/runtime"
+	"perdure/store/lifecycle"
+)
+
+// State tells a process's status from the journal's folded state. A process is
+// stopped once its exit may be told: an init's after every exec's.
+func (s *Service) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+	c, err := s.lookup(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := c.state()
+	p, ok := v.process(r.ExecID)
+	if !ok {
+		return nil, errorf(errdefs.ErrNotFound, "container %s: %s: not found", r.ID, processName(r.ExecID))
+	}
+	stdio := c.params.Stdio
+	if r.ExecID != "" {
+		params, err := decodeParams[execParams](p.Params)
+		if err != nil {
+			return nil, err
+		}
+		stdio = params.Stdio
+	}
+	resp := &api.StateResponse{
+		ID: r.ID, ExecID: r.ExecID, Bundle: c.journal.Meta().Bundle, Pid: uint32(p.Process.Pid), Status: v.status(r.ExecID, p),
+		Stdin: stdio.Stdin, Stdout: stdio.Stdout, Stderr: stdio.Stderr, Terminal: stdio.Terminal,
+	}
+	if resp.Status == task.Status_STOPPED && p.Exit != nil {
+		resp.ExitStatus, resp.ExitedAt = p.Exit.Status, timestamppb.New(p.Exit.At)
+	}
+	return resp, nil
+}
+
+func (v *view) status(exec string, p lifecycle.ProcessState) task.Status {
+	switch p.State {
+	case lifecycle.Created:
+		return task.Status_CREATED
+	case lifecycle.Running:
+		return task.Status_RUNNING
+	case lifecycle.Paused:
+		return task.Status_PAUSED
+	case lifecycle.Stopped:
+		if exec == "" && !v.InitExitTold() {
+			return task.Status_RUNNING
+		}
+		return task.Status_STOPPED
+	}
+	return task.Status_UNKNOWN
+}
+
+// Wait answers once the process's exit is told, with its status and time.
+func (s *Service) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
+	c, err := s.lookup(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		v := c.state()
+		exit, err := c.exitOf(v, r.ExecID, requestOf(ctx))
+		if err != nil {
+			return nil, err
+		}
+		if exit != nil {
+			return &api.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
+		}
+		select {
+		case <-v.changed:
+		case <-c.stopped:
+			if c.state() == v {
+				return nil, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", r.ID)
+			}
+		case <-ctx.Done():
+			return nil, errorf(errdefs.ErrUnavailable, "container %s: wait: %v", r.ID, ctx.Err())
+		}
+	}
+}
+
+// exitOf returns the exit of a process if it may be told. A replayed Wait can
+// come after the exec was deleted: then the journaled answer to that Delete
+// has the exit.
+func (c *container) exitOf(v *view, exec string, req request) (*lifecycle.Exit, error) {
+	p, ok := v.process(exec)
+	if ok {
+		if p.Exit == nil || exec == "" && !v.InitExitTold() {
+			return nil, nil
+		}
+		return p.Exit, nil
+	}
+	if req.replay {
+		for _, r := range v.Answers {
+			if r.Op != lifecycle.OpDelete || r.Exec != exec {
+				continue
+			}
+			answer, err := decodeParams[deleteAnswer](r.Answer)
+			return &lifecycle.Exit{Status: answer.Status, At: answer.At}, err
+		}
+	}
+	return nil, errorf(errdefs.ErrNotFound, "container %s: %s: not found", c.id, processName(exec))
+}
+
+// Pids lists the processes in the container's cgroup. A created task answers
+// with its init, and so does a stopped one that nobody has deleted: containerd
+// takes an empty answer for a leaked task and removes it (containerd 1.7 and
+// later, loading its shims).
+func (s *Service) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
+	c, err := s.lookup(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := c.state()
+	var pids []int
+	if v.Init.Exit == nil {
+		if pids, err = runtime.Processes(v.Init.Process.Pid); err != nil && v.Init.State != "" {
+			s.warn(r.ID, "read the cgroup's processes", err)
+		}
+	}
+	if len(pids) == 0 && v.Init.Process.Pid != 0 {
+		pids = []int{v.Init.Process.Pid}
+	}
+	execs := map[int]string{}
+	for id, p := range v.Execs {
+		if p.State == lifecycle.Running {
+			execs[p.Process.Pid] = id
+		}
+	}
+	resp := &api.PidsResponse{}
+	for _, pid := range pids {
+		info := &task.ProcessInfo{Pid: uint32(pid)}
+		if id, ok := execs[pid]; ok {
+			if info.Info, err = typeurl.MarshalAnyToProto(&options.ProcessDetails{ExecID: id}); err != nil {
+				return nil, err
+			}
+		}
+		resp.Processes = append(resp.Processes, info)
+	}
+	return resp, nil
+}
+
+// Connect tells who serves a task. It succeeds for ids nobody knows, with pid
+// 0: containerd calls it before the first Create.
+func (s *Service) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
+	resp := &api.ConnectResponse{ShimPid: uint32(s.KeeperPID), Version: s.Version}
+	if c, err := s.lookup(r.ID); err == nil {
+		resp.TaskPid = uint32(c.state().Init.Process.Pid)
+	}
+	return resp, nil
+}

@@ -1,0 +1,173 @@
+package task
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"perdure/store"
+)
+
+// Config is what a worker knows of its surroundings.
+type Config struct {
+	Keeper    Keeper
+	Publisher Publisher
+	Settle    Settle
+	Now       func() time.Time
+
+	KeeperPID      int
+	Namespace      string
+	Group          string
+	Address        string // the keeper's socket
+	GRPCAddress    string
+	TTRPCAddress   string
+	Version        string
+	BootID         string
+	ShutdownWanted bool
+}
+
+// Service serves the tasks of one group: usually one container, or a pod.
+type Service struct {
+	Config
+	exits *exits
+
+	mu         sync.Mutex
+	containers map[string]*container   // by container id; creating ones included
+	creating   map[string]struct{}     // ids between the answer "not there" and their entry above
+	executing  map[uint64]*container   // commands under way, by request number
+	departed   map[*container]struct{} // deleted, with events still to be sent
+	wanted     bool                    // Shutdown was asked for while tasks existed
+}
+
+// New makes a service without containers.
+func New(c Config) *Service {
+	s := &Service{
+		Config:     c,
+		containers: map[string]*container{},
+		creating:   map[string]struct{}{},
+		executing:  map[uint64]*container{},
+		departed:   map[*container]struct{}{},
+		wanted:     c.ShutdownWanted,
+	}
+	s.exits = newExits(c.Keeper)
+	return s
+}
+
+// lookup finds a container for a read: it is there as soon as its journal is
+// open, before recovery is through with it.
+func (s *Service) lookup(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[id]; c != nil {
+		return c, nil
+	}
+	return nil, errorf(errdefs.ErrNotFound, "container %s: no such task in this shim", id)
+}
+
+// settled finds a container for a command: recovery has finished with it.
+func (s *Service) settled(ctx context.Context, id string) (*container, error) {
+	c, err := s.lookup(id)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.adopted:
+	case <-ctx.Done():
+		return nil, errorf(errdefs.ErrUnavailable, "container %s: still being re-adopted: %v", id, ctx.Err())
+	}
+	return s.lookup(id) // an undone create is gone by now
+}
+
+// reserve claims an id for a create, or answers why it cannot.
+func (s *Service) reserve(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, busy := s.creating[id]
+	if s.containers[id] != nil || busy {
+		return errorf(errdefs.ErrAlreadyExists, "container %s: the task exists already", id)
+	}
+	s.creating[id] = struct{}{}
+	return nil
+}
+
+func (s *Service) unreserve(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.creating, id)
+}
+
+func (s *Service) enter(c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.containers[c.id] = c
+}
+
+// remove takes a container out, and ends the keeper when that was the last one
+// and a Shutdown had come before.
+func (s *Service) remove(c *container) {
+	s.mu.Lock()
+	if s.containers[c.id] == c {
+		delete(s.containers, c.id)
+	}
+	s.mu.Unlock()
+	s.exits.forget(c)
+}
+
+// empty tells whether no task exists, is being created or has events unsent.
+func (s *Service) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.containers)+len(s.creating)+len(s.departed) == 0
+}
+
+// track notes which container executes a request, for the keeper's pings.
+func (s *Service) track(number uint64, c *container) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.executing[number] = c
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.executing, number)
+	}
+}
+
+// Ping answers the keeper's question whether the worker still works, through
+// the actor that has the request, so that a deadlock there is found.
+func (s *Service) Ping(number uint64, pong func()) {
+	s.mu.Lock()
+	c := s.executing[number]
+	s.mu.Unlock()
+	if c == nil {
+		pong()
+		return
+	}
+	go c.do(pong)
+}
+
+// Kick has every publisher try again at once: containerd has connected.
+func (s *Service) Kick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.containers {
+		c.outbox.kick()
+	}
+	for c := range s.departed {
+		c.outbox.kick()
+	}
+}
+
+func (s *Service) meta(id, instance, bundle string) store.Meta {
+	return store.Meta{
+		BootID: s.BootID, Namespace: s.Namespace, ID: id, Instance: instance, Group: s.Group,
+		Address: s.Address, GRPCAddress: s.GRPCAddress, TTRPCAddress: s.TTRPCAddress,
+		Bundle: bundle, Writer: s.Version, Created: s.Now(),
+	}
+}
+
+func (s *Service) warn(id, what string, err error) {
+	log.L.WithError(err).WithField("container", id).Warn(what)
+}

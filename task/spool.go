@@ -1,0 +1,60 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"perdure/store"
+)
+
+// SpoolDir is where journals of deleted containers wait, beside the bundles of
+// their namespace, until containerd has taken their last events. containerd
+// skips hidden directories when it loads its shims.
+const SpoolDir = ".perdure"
+
+// toSpool keeps a deleted container's journal beyond its bundle, by a second
+// link to the same file, and goes on publishing from it.
+func (c *container) toSpool() error {
+	path := c.spoolPath()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make spool: %w", err)
+	}
+	err := os.Link(filepath.Join(c.journal.Meta().Bundle, store.FileName), path)
+	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("link journal into spool: %w", err)
+	}
+	// Where the bundle is gone already, the keeper's descriptor is the spool.
+	s := c.svc
+	s.mu.Lock()
+	s.departed[c] = struct{}{}
+	s.mu.Unlock()
+	s.remove(c)
+	for _, below := range []string{"/bundle", "/init", "/exec"} {
+		if err := s.Keeper.Drop(c.key() + below); err != nil {
+			return fmt.Errorf("drop descriptors: %w", err)
+		}
+	}
+	go c.spooled()
+	return nil
+}
+
+// spooled waits for the last event to arrive and removes the spooled journal.
+func (c *container) spooled() {
+	if err := c.outbox.drained(context.Background()); err != nil {
+		return // the journal is being closed: the worker leaves
+	}
+	s := c.svc
+	s.mu.Lock()
+	delete(s.departed, c)
+	s.mu.Unlock()
+	_ = os.Remove(c.spoolPath())
+	_ = os.Remove(filepath.Dir(c.spoolPath())) // stays while others use it
+	c.release()
+}
+
+func (c *container) spoolPath() string {
+	return filepath.Join(filepath.Dir(c.journal.Meta().Bundle), SpoolDir, c.id+"@"+c.instance+".db")
+}
