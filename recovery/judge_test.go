@@ -1,0 +1,113 @@
+package recovery
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"perdure/store/lifecycle"
+)
+
+var update = flag.Bool("update", false, "write the generated table into docs/recovery.md")
+
+const document = "../docs/recovery.md"
+
+// cells enumerates every observation of an intent of op, and its verdict.
+func cells(op lifecycle.Op, exec string) map[Observation]Verdict {
+	all := map[Observation]Verdict{}
+	for _, launched := range []bool{false, true} {
+		for _, status := range []string{"", "created", "running", "paused", "stopped"} {
+			for _, pid := range []int{0, 42} {
+				for _, unstarted := range []bool{false, true} {
+					for _, failure := range []string{"", "no such file"} {
+						o := Observation{launched, status, pid, unstarted, failure}
+						all[o] = Judge(op, exec, o)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// TestEveryCell states the rules a second time, from what may not happen.
+func TestEveryCell(t *testing.T) {
+	for o, v := range cells(lifecycle.OpCreate, "") {
+		known := o.Status != ""
+		if finished := v == Finish; finished != (known && o.PidFile != 0) {
+			t.Errorf("create %+v: %s: it is complete exactly when the runtime knows it and has written its pid", o, v)
+		}
+		if v == Lost || v == Fail {
+			t.Errorf("create %+v: %s: a create can always be made again", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpStart, "") {
+		ran := o.Status == "running" || o.Status == "paused" || o.Status == "stopped"
+		if v == Finish && (!o.Launched || o.Unstarted || !ran) {
+			t.Errorf("start %+v: %s: the init has not gone on to user code", o, v)
+		}
+		if v == Undo && o.Launched && ran && !o.Unstarted {
+			t.Errorf("start %+v: %s: user code runs; it must be recorded", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpStart, "e") {
+		if v == Undo && o.Launched {
+			t.Errorf("start of an exec %+v: %s: user code may have run and would run twice", o, v)
+		}
+		if !o.Launched && v != Undo {
+			t.Errorf("start of an exec %+v: %s: nothing was forked", o, v)
+		}
+		if o.Launched && o.PidFile != 0 && v != Finish {
+			t.Errorf("start of an exec %+v: %s: its pid is known", o, v)
+		}
+	}
+	for _, op := range []lifecycle.Op{lifecycle.OpKill, lifecycle.OpDelete, lifecycle.OpCloseIO} {
+		for o, v := range cells(op, "") {
+			if v != Undo {
+				t.Errorf("%s %+v: %s: want undo", op, o, v)
+			}
+		}
+	}
+}
+
+// TestTable keeps the table in docs/recovery.md equal to the code.
+func TestTable(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), "-update -->\n")
+	_, tail, ok2 := strings.Cut(rest, "<!-- end -->")
+	if !ok || !ok2 {
+		t.Fatalf("%s: the markers of the generated table are missing", document)
+	}
+	want := head + "-update -->\n" + table() + "<!-- end -->" + tail
+	if want == string(text) {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s differs from the code: run go test ./recovery -run TestTable -update", document)
+	}
+	if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func table() string {
+	var b strings.Builder
+	b.WriteString("| intent | observed | verdict |\n|---|---|---|\n")
+	row := func(op, observed string, v Verdict) { fmt.Fprintf(&b, "| %s | %s | %s |\n", op, observed, v) }
+	row("create", "the runtime knows it, its pid is written", Judge(lifecycle.OpCreate, "", Observation{Status: "created", PidFile: 1}))
+	row("create", "the runtime does not know it", Judge(lifecycle.OpCreate, "", Observation{PidFile: 1}))
+	row("create", "no pid is written", Judge(lifecycle.OpCreate, "", Observation{Status: "created"}))
+	row("start of init", "it has left the exec fifo: running, paused or stopped", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "running"}))
+	row("start of init", "it still waits at the exec fifo, alive or not", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "created", Unstarted: true}))
+	row("start of an exec", "not launched: no runtime was forked", Judge(lifecycle.OpStart, "e", Observation{}))
+	row("start of an exec", "launched, its pid is written", Judge(lifecycle.OpStart, "e", Observation{Launched: true, PidFile: 1}))
+	row("start of an exec", "launched, no pid, the runtime said why it failed", Judge(lifecycle.OpStart, "e", Observation{Launched: true, Failure: "x"}))
+	row("start of an exec", "launched, no pid, the runtime said nothing", Judge(lifecycle.OpStart, "e", Observation{Launched: true}))
+	row("kill, close-io, delete", "anything", Judge(lifecycle.OpKill, "", Observation{}))
+	return b.String()
+}
