@@ -92,7 +92,7 @@ func Fold(records []Record) (*Container, error) { return Resume(Base{}, records)
 type Base struct {
 	DeletedExecs uint64 `json:"deleted_execs,omitempty"` // execs whose records are gone
 	Forgotten    uint64 `json:"forgotten,omitempty"`     // Container.Forgotten
-	Last         uint64 `json:"last,omitempty"`          // no record up to this one was ever written after it
+	Last         uint64 `json:"-"`                       // Container.Last; the store keeps it elsewhere
 }
 
 // Resume replays a compacted journal.

@@ -1,5 +1,10 @@
 package lifecycle
 
+import (
+	"maps"
+	"slices"
+)
+
 // Entry is what compaction needs to know of a record: a record without its weight.
 type Entry struct {
 	Seq, Intent, Request uint64
@@ -23,14 +28,15 @@ func (r Record) Entry() Entry {
 //   - close-io and oom but the first one of each process;
 //   - a pause and the resume that ended it, where nothing in between is kept.
 //
-// An operation whose answer may be asked for again stays, and with it the exec it belongs to.
-func Garbage(entries []Entry, forgotten uint64) (seqs []uint64, deletedExecs uint64) {
-	h := heap{forgotten: forgotten, intents: map[uint64]*group{}, lives: map[string][]*group{}}
+// An operation whose answer may be asked for again stays, and with it the exec it belongs to. At most limit
+// records are listed; what is left over is found the next time.
+func Garbage(entries []Entry, forgotten uint64, limit int) (seqs []uint64, deletedExecs uint64) {
+	h := heap{forgotten: forgotten, room: limit, intents: map[uint64]*group{}, lives: map[string][]*group{}}
 	for _, e := range entries {
 		h.add(e)
 	}
-	for _, life := range h.lives { // processes that are still there
-		h.sweep(life)
+	for _, exec := range slices.Sorted(maps.Keys(h.lives)) { // processes that are still there
+		h.sweep(h.lives[exec])
 	}
 	for _, e := range entries {
 		if h.intents[root(e)].garbage {
@@ -44,6 +50,7 @@ func Garbage(entries []Entry, forgotten uint64) (seqs []uint64, deletedExecs uin
 type group struct {
 	op      Op
 	last    Entry // the outcome, once there is one
+	size    int   // records
 	closed  bool
 	pinned  bool // its answer is not forgotten
 	garbage bool
@@ -51,6 +58,7 @@ type group struct {
 
 type heap struct {
 	forgotten uint64
+	room      int                 // records that may still be marked
 	intents   map[uint64]*group   // by the sequence of the first record
 	lives     map[string][]*group // of the processes there are, in the order they were begun
 	deleted   uint64
@@ -72,6 +80,7 @@ func (h *heap) add(e Entry) {
 		h.lives[e.Exec] = append(h.lives[e.Exec], g)
 	}
 	g.last = e
+	g.size++
 	g.closed = e.Phase != Intent && e.Phase != Launched
 	g.pinned = (e.Phase == Done || e.Phase == Failed) && e.Request != 0 && e.Request >= h.forgotten
 	if e.Exec != "" && e.Op == OpDelete && e.Phase == Done {
@@ -83,15 +92,25 @@ func (h *heap) add(e Entry) {
 func (h *heap) bury(exec string) {
 	life := h.lives[exec]
 	delete(h.lives, exec)
-	for _, g := range life {
-		if g.pinned {
-			return
-		}
+	if !slices.ContainsFunc(life, func(g *group) bool { return g.pinned }) && h.mark(life...) {
+		h.deleted++
 	}
-	for _, g := range life {
+}
+
+// mark makes groups garbage, all or, where there is no room, none.
+func (h *heap) mark(groups ...*group) bool {
+	size := 0
+	for _, g := range groups {
+		size += g.size
+	}
+	if size > h.room {
+		return false
+	}
+	h.room -= size
+	for _, g := range groups {
 		g.garbage = true
 	}
-	h.deleted++
+	return true
 }
 
 // sweep marks what has left no trace in the state of a process that is still there.
@@ -104,9 +123,11 @@ func (h *heap) sweep(life []*group) {
 				seen[g.op] = true
 			}
 		}
-		g.garbage = g.closed && !g.pinned && g.traceless(first)
+		if g.closed && !g.pinned && g.traceless(first) {
+			h.mark(g)
+		}
 	}
-	sweepPauses(life)
+	h.sweepPauses(life)
 }
 
 // traceless says whether the fold would be the same without the operation.
@@ -128,14 +149,14 @@ func (g *group) traceless(first bool) bool {
 
 // sweepPauses marks a pause with its resume where every record of init in between goes as well: one that
 // stays may be legal only in the state it was written in.
-func sweepPauses(life []*group) {
+func (h *heap) sweepPauses(life []*group) {
 	var pause *group
 	for _, g := range life {
 		if g.garbage || !g.closed || g.last.From == g.last.To {
 			continue
 		}
-		if g.op == OpResume && pause != nil && !pause.pinned && !g.pinned && clear(life, pause, g) {
-			pause.garbage, g.garbage = true, true
+		if g.op == OpResume && pause != nil && !pause.pinned && !g.pinned && undisturbed(life, pause, g) {
+			h.mark(pause, g)
 		}
 		if pause = nil; g.op == OpPause {
 			pause = g
@@ -143,8 +164,8 @@ func sweepPauses(life []*group) {
 	}
 }
 
-// clear says whether nothing of the process that stays was written while it was paused.
-func clear(life []*group, pause, resume *group) bool {
+// undisturbed says whether nothing of the process that stays was written while it was paused.
+func undisturbed(life []*group, pause, resume *group) bool {
 	for _, g := range life {
 		if g == pause || g == resume || g.garbage {
 			continue
