@@ -201,7 +201,7 @@ func (s *Service) AdoptBundle(key string, dir *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: find bundle: %w", key, err)
 	}
-	if err := os.Remove(filepath.Join(bundle, store.FileName)); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(filepath.Join(bundle, store.Name)); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("%s: remove unused journal: %w", key, err)
 	}
 	return s.Keeper.Drop(key)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,9 @@ type container struct {
 	adopted chan struct{} // closed when recovery is through
 	view    atomic.Pointer[view]
 	streams streams
+
+	departing sync.Once
+	departed  error // why the events could neither be published nor spooled
 }
 
 // view is what readers see: immutable, replaced after each commit.

@@ -109,6 +109,9 @@ func (s *Service) open(ctx context.Context, id, bundle string, params createPara
 			return nil, err
 		}
 	}
+	if c, err := s.lookup(id); err == nil && c.state().Init.State == lifecycle.Deleted {
+		_ = c.depart() // its Delete is committed and nobody waits for the answer any more
+	}
 	if err := s.reserve(id); err != nil {
 		return nil, err
 	}
@@ -148,7 +151,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	crash.Here(string(lifecycle.OpCreate), crash.AfterJournal)
 	if err := s.storeJournal(key, journal); err != nil {
 		_ = journal.Close()
-		_ = os.Remove(filepath.Join(bundle, store.FileName))
+		_ = os.Remove(filepath.Join(bundle, store.Name))
 		_ = s.Keeper.Drop(key)
 		return nil, fmt.Errorf("container %s: %w", id, err)
 	}
@@ -238,7 +241,7 @@ func (c *container) vanish() {
 	}
 	c.close()
 	bundle := c.journal.Meta().Bundle
-	_ = os.Remove(filepath.Join(bundle, store.FileName))
+	_ = os.Remove(filepath.Join(bundle, store.Name))
 	c.runc.CleanAll()
 	if err := c.svc.Keeper.Drop(c.key()); err != nil {
 		c.svc.warn(c.id, "drop descriptors", err)

@@ -47,13 +47,12 @@ func (s *Service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.Delete
 		cmd.effect = c.deleteInit
 	}
 	var answer deleteAnswer
-	if err := c.run(ctx, cmd, &answer); err != nil {
-		return nil, err
+	err = c.run(ctx, cmd, &answer)
+	if r.ExecID == "" && c.state().Init.State == lifecycle.Deleted {
+		answer, err = c.deleted(""), c.depart() // also a second Delete beside the first
 	}
-	if r.ExecID == "" {
-		if err := c.depart(); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	resp := &api.DeleteResponse{Pid: answer.Pid, ExitStatus: answer.Status}
 	if !answer.At.IsZero() {
@@ -107,9 +106,24 @@ func (c *container) drain(ctx context.Context, exec string) {
 	c.streams.drained(ctx, exec)
 }
 
-// depart ends a deleted container's life in this worker: its events go out, or
-// to the spool, and then nothing of it is kept.
+// deleted is what Delete answers of a process.
+func (c *container) deleted(exec string) deleteAnswer {
+	p, _ := c.state().process(exec)
+	answer := deleteAnswer{Pid: uint32(p.Process.Pid)}
+	if p.Exit != nil {
+		answer.Status, answer.At = p.Exit.Status, p.Exit.At
+	}
+	return answer
+}
+
+// depart ends a deleted container's life in this worker, once: its events go
+// out, or to the spool, and then nothing of it is kept.
 func (c *container) depart() error {
+	c.departing.Do(func() { c.departed = c.goAway() })
+	return c.departed
+}
+
+func (c *container) goAway() error {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	if err := c.outbox.drained(ctx); err != nil {

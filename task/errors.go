@@ -36,7 +36,7 @@ func refusal(id string, err error) error {
 	if !errors.As(err, &illegal) {
 		return fmt.Errorf("container %s: %w", id, err)
 	}
-	class := errdefs.ErrFailedPrecondition
+	var class error = errdefs.ErrFailedPrecondition
 	switch illegal.Reason {
 	case lifecycle.NotFound:
 		class = errdefs.ErrNotFound

@@ -55,11 +55,7 @@ func (c *container) tell(r lifecycle.Record) (answer json.RawMessage, told []sto
 	case lifecycle.OpExec:
 		told = append(told, event(topicExecAdded, now, &events.TaskExecAdded{ContainerID: c.id, ExecID: r.Exec}))
 	case lifecycle.OpDelete:
-		p, _ := c.state().process(r.Exec)
-		deleted := deleteAnswer{Pid: uint32(p.Process.Pid)}
-		if p.Exit != nil {
-			deleted.Status, deleted.At = p.Exit.Status, p.Exit.At
-		}
+		deleted := c.deleted(r.Exec)
 		if r.Exec == "" {
 			told = append(told, event(topicDelete, now, &events.TaskDelete{
 				ContainerID: c.id, Pid: deleted.Pid, ExitStatus: deleted.Status, ExitedAt: timestamppb.New(deleted.At),

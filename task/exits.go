@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 
 	"perdure/internal/crash"
@@ -185,10 +186,26 @@ func (c *container) exited(exec string, e Exit) bool {
 	}
 	crash.Here(string(lifecycle.OpExit), crash.AfterRecord)
 	c.streams.exited(exec)
+	if exec == "" {
+		c.recordExit()
+	}
 	if exec == "" && !c.params.PrivatePIDNamespace {
 		go c.killRest()
 	}
 	return true
+}
+
+// recordExit writes the init's exit beside the journal, for readers that cannot
+// have its lock. The journal is what counts.
+func (c *container) recordExit() {
+	init := c.state().Init
+	if init.Exit == nil {
+		return
+	}
+	err := runtime.WriteExit(c.journal.Meta().Bundle, init.Process.Pid, init.Exit.Status, init.Exit.At)
+	if err != nil && !os.IsNotExist(err) {
+		c.svc.warn(c.id, "write exit.json", err)
+	}
 }
 
 // killRest ends what an init leaves behind where no pid namespace of its own

@@ -22,7 +22,7 @@ func (c *container) toSpool() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make spool: %w", err)
 	}
-	err := os.Link(filepath.Join(c.journal.Meta().Bundle, store.FileName), path)
+	err := os.Link(filepath.Join(c.journal.Meta().Bundle, store.Name), path)
 	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("link journal into spool: %w", err)
 	}

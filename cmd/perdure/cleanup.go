@@ -110,7 +110,7 @@ func askShim(ctx context.Context, bundle, method string, req, resp proto.Message
 // longer has, from what the bundle tells.
 func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
 	meta := store.Meta{Namespace: a.namespace, ID: a.id, Bundle: a.bundle}
-	journal, err := store.Open(filepath.Join(a.bundle, store.FileName), journalTimeout)
+	journal, err := store.Open(filepath.Join(a.bundle, store.Name), journalTimeout)
 	resp := &api.DeleteResponse{ExitStatus: unknownStatus}
 	if err == nil {
 		defer journal.Close()
@@ -120,6 +120,8 @@ func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
 		if init.Exit != nil {
 			resp.ExitStatus, resp.ExitedAt = init.Exit.Status, timestamppb.New(init.Exit.At)
 		}
+	} else if pid, status, at, ok := runtime.ReadExit(a.bundle); ok == nil {
+		resp.Pid, resp.ExitStatus, resp.ExitedAt = uint32(pid), status, timestamppb.New(at)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(os.Stderr, "container %s: the journal cannot be read, so its exit status is not known: %v\n", a.id, err)
 	}

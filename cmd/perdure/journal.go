@@ -22,7 +22,7 @@ func journal(args []string) error {
 		return errors.New("usage: perdure journal BUNDLE")
 	}
 	bundle := args[0]
-	contents, err := store.Read(filepath.Join(bundle, store.FileName), journalTimeout)
+	contents, err := store.Read(filepath.Join(bundle, store.Name), journalTimeout)
 	if errors.Is(err, store.ErrLocked) {
 		contents, err = askWorker(bundle)
 	}
