@@ -1,0 +1,106 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/errdefs"
+	runc "github.com/containerd/go-runc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Start runs the user's process of a created container.
+func (r *Runc) Start(ctx context.Context, intent string) error {
+	return r.run(ctx, intent, "start", func(ctx context.Context, c *runc.Runc) error {
+		return c.Start(ctx, r.ID)
+	})
+}
+
+// Kill signals the container's init; errdefs.ErrNotFound when it has ended.
+func (r *Runc) Kill(ctx context.Context, intent string, signal int) error {
+	return r.kill(ctx, intent, signal, false)
+}
+
+// KillAll signals every process in the container's cgroup; errdefs.ErrNotFound when
+// the container is unknown or has no process left.
+func (r *Runc) KillAll(ctx context.Context, intent string, signal int) error {
+	return r.kill(ctx, intent, signal, true)
+}
+
+func (r *Runc) kill(ctx context.Context, intent string, signal int, all bool) error {
+	return r.run(ctx, intent, "kill", func(ctx context.Context, c *runc.Runc) error {
+		return c.Kill(ctx, r.ID, signal, &runc.KillOpts{All: all})
+	})
+}
+
+// Delete removes what the runtime keeps of a stopped container, with force of any
+// container, which it kills first. A container the runtime does not know is no error.
+func (r *Runc) Delete(ctx context.Context, intent string, force bool) error {
+	err := r.run(ctx, intent, "delete", func(ctx context.Context, c *runc.Runc) error {
+		return c.Delete(ctx, r.ID, &runc.DeleteOpts{Force: force})
+	})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Pause freezes the container's processes, Resume thaws them.
+func (r *Runc) Pause(ctx context.Context, intent string) error {
+	return r.run(ctx, intent, "pause", func(ctx context.Context, c *runc.Runc) error {
+		return c.Pause(ctx, r.ID)
+	})
+}
+
+// Resume thaws a paused container.
+func (r *Runc) Resume(ctx context.Context, intent string) error {
+	return r.run(ctx, intent, "resume", func(ctx context.Context, c *runc.Runc) error {
+		return c.Resume(ctx, r.ID)
+	})
+}
+
+// Update changes the limits of the container's cgroup.
+func (r *Runc) Update(ctx context.Context, intent string, resources *specs.LinuxResources) error {
+	return r.run(ctx, intent, "update", func(ctx context.Context, c *runc.Runc) error {
+		return c.Update(ctx, r.ID, resources)
+	})
+}
+
+// Checkpoint writes an image of the container with CRIU. The container ends unless
+// leaveRunning is set.
+func (r *Runc) Checkpoint(ctx context.Context, intent string, opts *runc.CheckpointOpts, leaveRunning bool) error {
+	var actions []runc.CheckpointAction
+	if leaveRunning {
+		actions = append(actions, runc.LeaveRunning)
+	}
+	return r.run(ctx, intent, "checkpoint", func(ctx context.Context, c *runc.Runc) error {
+		return c.Checkpoint(ctx, r.ID, opts, actions...)
+	})
+}
+
+// Status is what the runtime says of a container.
+type Status struct {
+	Status string // created, running, paused or stopped
+	Pid    int    // of init; 0 when stopped
+}
+
+// State asks the runtime; errdefs.ErrNotFound when it does not know the container.
+// It belongs to no intent and leaves no file.
+func (r *Runc) State(ctx context.Context) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	c, err := r.client("").State(ctx, r.ID)
+	if err != nil {
+		return Status{}, r.explain(ctx, "", "state", err)
+	}
+	if c.Status == "" {
+		return Status{}, errors.New("container " + r.ID + ": state: the runtime answered without a status")
+	}
+	return Status{Status: c.Status, Pid: c.Pid}, nil
+}
+
+// Features describes what the runtime binary can do, for -info. runc has it from 1.1,
+// crun from 1.8.6.
+func (r *Runc) Features(ctx context.Context) ([]byte, error) {
+	return features(ctx, r.client(""))
+}

@@ -1,0 +1,84 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// classes is the one place where a runtime's words get a meaning. The first row whose
+// operation and text fit decides; ops empty means any. The texts are those of runc
+// 1.1.5 to 1.4 and crun 1.8; errors_test.go has them in full.
+var classes = []struct {
+	ops   []string
+	text  string
+	class error
+}{
+	{nil, "container does not exist", errdefs.ErrNotFound},
+	{nil, "/status`: No such file or directory", errdefs.ErrNotFound}, // crun: error opening file
+	{[]string{"delete"}, "cannot open directory '", errdefs.ErrNotFound},
+	{[]string{"kill"}, "container not running", errdefs.ErrNotFound}, // containerd's client suite demands it
+	{[]string{"kill"}, "process already finished", errdefs.ErrNotFound},
+	{[]string{"kill"}, "no such process", errdefs.ErrNotFound},
+	{[]string{"kill"}, "No such process", errdefs.ErrNotFound},
+	{[]string{"kill"}, "is not running", errdefs.ErrNotFound},
+
+	{[]string{"create"}, "container with given ID already exists", errdefs.ErrAlreadyExists},
+	{[]string{"create"}, "container with id exists", errdefs.ErrAlreadyExists},
+	{[]string{"create"}, "` already exists", errdefs.ErrAlreadyExists}, // crun: container `ID` already exists
+
+	{nil, "container not running", errdefs.ErrFailedPrecondition},
+	{nil, "container not paused", errdefs.ErrFailedPrecondition},
+	{nil, "cannot exec in a ", errdefs.ErrFailedPrecondition}, // stopped container, paused container (use --ignore-paused ...)
+	{nil, "cannot exec a container that has ", errdefs.ErrFailedPrecondition},
+	{nil, "cannot start a", errdefs.ErrFailedPrecondition}, // container that has stopped, an already running container
+	{nil, "that is not stopped", errdefs.ErrFailedPrecondition},
+	{[]string{"exec", "start", "pause", "resume", "update", "delete"}, "is not running", errdefs.ErrFailedPrecondition},
+	{[]string{"start"}, "is not in `created` state", errdefs.ErrFailedPrecondition},
+}
+
+// classify gives the class of a runtime's error text, nil where it has none.
+func classify(op, text string) error {
+	for _, c := range classes {
+		if (len(c.ops) == 0 || slices.Contains(c.ops, op)) && strings.Contains(text, c.text) {
+			return c.class
+		}
+	}
+	return nil
+}
+
+// explain turns the end of a runtime call into the error the caller passes on: the
+// runtime's own last words where it logged any, with its class.
+func (r *Runc) explain(ctx context.Context, intent, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	what := fmt.Sprintf("container %s: OCI runtime %s failed", r.ID, op)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("%s: no runtime binary %q in PATH: install it or set the runtime's BinaryName option: %w", what, r.Binary, err)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s: the runtime did not end in time and was killed (limit %s): %w", what, r.Timeout, context.DeadlineExceeded)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: the caller gave up and the runtime was killed: %w", what, ctx.Err())
+	}
+	text, logged := "", false
+	if intent != "" {
+		text, logged = r.IntentError(intent)
+	}
+	if !logged {
+		text = shorten(err.Error())
+	}
+	if class := classify(op, text); class != nil {
+		return fmt.Errorf("%s: %s: %w", what, text, class)
+	}
+	if logged {
+		return fmt.Errorf("%s: %s", what, text)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

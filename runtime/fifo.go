@@ -1,0 +1,86 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// checkPath refuses what is not the path of a fifo before anything is opened.
+func checkPath(path string) error {
+	if scheme, _, ok := strings.Cut(path, "://"); ok && !strings.Contains(scheme, "/") {
+		return fmt.Errorf("stdio %s: %s:// is not supported, use a fifo: %w", path, scheme, errdefs.ErrNotImplemented)
+	}
+	return nil
+}
+
+// openFifo opens the client's fifo; flags are those of open(2), close-on-exec is
+// added. The file is looked at through a descriptor without access, so that opening
+// what turns out not to be a fifo has no side effect and cannot block.
+func openFifo(path string, flags int) (*os.File, error) {
+	handle, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("stdio fifo %s does not exist, the client has to make it first: %w", path, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
+	}
+	defer unix.Close(handle)
+	var stat unix.Stat_t
+	if err := unix.Fstat(handle, &stat); err != nil {
+		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil, fmt.Errorf("stdio %s is not a fifo: %w", path, errdefs.ErrInvalidArgument)
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", handle), flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// pipe makes a pipe for one stream of a process. ours is non-blocking, theirs is not:
+// the ends are separate descriptions, the process never sees our mode.
+func pipe(name string, oursReads bool, uid, gid int) (ours, theirs *os.File, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("pipe for %s: %w", name, err)
+	}
+	read, write := ends[0], ends[1]
+	our, their := read, write
+	if !oursReads {
+		our, their = write, read
+	}
+	err = unix.SetNonblock(our, true)
+	if err == nil && (uid != 0 || gid != 0) {
+		err = unix.Fchown(their, uid, gid)
+	}
+	ours, theirs = os.NewFile(uintptr(our), name), os.NewFile(uintptr(their), name)
+	if err != nil {
+		closeAll(ours, theirs)
+		return nil, nil, fmt.Errorf("pipe for %s: %w", name, err)
+	}
+	return ours, theirs, nil
+}
+
+// unread is the number of bytes in a pipe or fifo.
+func unread(f *os.File) (n int, err error) {
+	err = control(f, func(fd int) error {
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD
+		return err
+	})
+	return n, err
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// ErrZombie says that a process has ended and waits to be reaped.
+var ErrZombie = errors.New("process has ended")
+
+// StartTime is when the process was started, in clock ticks since boot (field 22 of
+// /proc/pid/stat). With the pid and the boot id it identifies a process. A process
+// that has ended is ErrZombie, or errdefs.ErrNotFound once it is reaped.
+func StartTime(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, fmt.Errorf("process %d: %w", pid, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	// Field 2 is the command in parentheses and may hold anything; field 3 follows the last ')'.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("process %d: unexpected /proc stat line %q", pid, stat)
+	}
+	if state := fields[0][0]; state == 'Z' || state == 'X' {
+		return 0, fmt.Errorf("process %d: %w", pid, ErrZombie)
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64)
+}
+
+// OpenProcess returns a pidfd of exactly the process that was started at start.
+// errdefs.ErrNotFound when it has ended, whoever has its pid now.
+func OpenProcess(pid int, start uint64) (*os.File, error) {
+	gone := fmt.Errorf("process %d: %w", pid, errdefs.ErrNotFound)
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: the pid is a thread's by now
+		return nil, gone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process %d: pidfd_open: %w", pid, err)
+	}
+	f := os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", pid))
+	now, err := StartTime(pid)
+	if err == nil && now == start {
+		return f, nil
+	}
+	_ = f.Close()
+	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, ErrZombie) {
+		return nil, gone
+	}
+	return nil, err
+}
+
+// SignalProcess signals exactly the process that was started at start, never one that
+// got its pid later. errdefs.ErrNotFound when it has ended.
+func SignalProcess(pid int, start uint64, signal unix.Signal) error {
+	f, err := OpenProcess(pid, start)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.PidfdSendSignal(int(f.Fd()), signal, nil, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %w", pid, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: signal %d: %w", pid, signal, err)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	intentDir = "perdure"        // in the bundle: the files of open intents
+	markerEnv = "PERDURE_INTENT" // environment of a runtime call; never the container's
+
+	logTail  = 1 << 20 // bytes of a runtime log looked at: runc has written errors of more than 64 KiB
+	lineHead = 1024    // bytes kept of an overlong error from its start ...
+	lineTail = 3072    // ... and from its end, where the cause is
+)
+
+func (r *Runc) file(intent, kind string) string {
+	return filepath.Join(r.Bundle, intentDir, intent+"."+kind)
+}
+
+func (r *Runc) marker(intent string) string {
+	return markerEnv + "=" + strings.Join([]string{r.Namespace, r.ID, r.Instance, intent}, "/")
+}
+
+// PidFile is the pid the runtime wrote for an intent. The runtime renames the file
+// into place, so it is whole or absent.
+func (r *Runc) PidFile(intent string) (int, bool) {
+	text, err := os.ReadFile(r.file(intent, "pid"))
+	if err != nil {
+		return 0, false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid, err == nil && pid > 0
+}
+
+// IntentError is the last error the runtime logged for an intent. It answers for a
+// call whose worker did not live to see its end.
+func (r *Runc) IntentError(intent string) (string, bool) {
+	f, err := os.Open(r.file(intent, "log"))
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-logTail), io.SeekStart)
+	}
+	log, err := io.ReadAll(io.LimitReader(f, logTail))
+	if err != nil {
+		return "", false
+	}
+	return lastError(log)
+}
+
+// lastError finds the message of the last error line of a runtime's JSON log.
+func lastError(log []byte) (string, bool) {
+	for len(log) > 0 {
+		start := bytes.LastIndexByte(bytes.TrimRight(log, "\n"), '\n') + 1
+		var line struct{ Level, Msg string }
+		if json.Unmarshal(log[start:], &line) == nil && line.Msg != "" &&
+			(line.Level == "error" || line.Level == "fatal" || line.Level == "panic") {
+			return shorten(line.Msg), true
+		}
+		log = log[:start]
+	}
+	return "", false
+}
+
+// shorten keeps both ends of an overlong message.
+func shorten(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) <= lineHead+lineTail {
+		return text
+	}
+	return strings.ToValidUTF8(text[:lineHead]+" ... "+text[len(text)-lineTail:], "")
+}
+
+// Clean removes the intent's files once its outcome is journaled.
+func (r *Runc) Clean(intent string) {
+	for _, kind := range []string{"pid", "log", "json", "json.new", "sock"} {
+		_ = os.Remove(r.file(intent, kind))
+	}
+}

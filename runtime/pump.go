@@ -1,0 +1,125 @@
+package runtime
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	spliceSize   = 1 << 16 // bytes asked for at once: a pipe's usual capacity
+	fallbackSize = 1 << 12 // bytes in user memory where a terminal cannot be spliced
+	stallDelay   = 10 * time.Millisecond
+)
+
+// pump moves bytes from one descriptor to another until the source ends. Both are
+// non-blocking and known to Go's poller, so a waiting pump costs a goroutine and no
+// thread, and never holds a pipe's lock while it waits: a blocking splice does, and
+// puts whoever opens or writes the other end into uninterruptible sleep.
+//
+// Between pipes splice moves buffers under both pipes' locks; from and to a terminal
+// it moves bytes within one system call. Either way a worker that is killed leaves a
+// byte in exactly one of the two.
+type pump struct {
+	src, dst *os.File
+	// gone is nil unless src is a terminal. A terminal without an open slave reads EIO,
+	// which is its end only once the process is gone: init systems close and reopen
+	// /dev/console. The caller wakes a waiting pump with a read deadline in the past.
+	gone func() bool
+	// splice is unix.Splice but in tests.
+	splice func(src, dst int) (int, error)
+}
+
+// run returns nil at the end of the source, os.ErrClosed when one of the files was
+// closed under it, unix.EPIPE when nobody reads the destination any more.
+func (p *pump) run() error {
+	if p.splice == nil {
+		p.splice = splice
+	}
+	stalls := 0
+	for {
+		n, err := p.move()
+		switch {
+		case err == nil && n > 0:
+			stalls = 0
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			if err := p.awaitRoom(&stalls); err != nil {
+				return err
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if err := p.src.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+		case errors.Is(err, unix.EIO) && p.gone != nil:
+			return nil
+		case errors.Is(err, unix.EINVAL):
+			return p.copy()
+		default:
+			return err
+		}
+	}
+}
+
+// move waits for the source to have something and splices once. EAGAIN means that the
+// destination is full.
+func (p *pump) move() (n int, err error) {
+	in, out := rawConn(p.src), rawConn(p.dst)
+	waitErr := in.Read(func(src uintptr) bool {
+		if closed := out.Control(func(dst uintptr) { n, err = p.splice(int(src), int(dst)) }); closed != nil {
+			n, err = 0, closed
+		}
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return ready(int(src), unix.POLLIN)
+		case errors.Is(err, unix.EIO) && p.gone != nil:
+			return p.gone()
+		}
+		return true
+	})
+	if waitErr != nil {
+		return 0, waitErr
+	}
+	return n, err
+}
+
+// awaitRoom waits until the destination takes more. Where it says it does and splice
+// disagrees (a terminal whose buffers are being flushed), a pause keeps the pump from
+// spinning.
+func (p *pump) awaitRoom(stalls *int) error {
+	waited := false
+	err := rawConn(p.dst).Write(func(dst uintptr) bool {
+		if ready(int(dst), unix.POLLOUT) {
+			return true
+		}
+		waited = true
+		return false
+	})
+	if waited {
+		*stalls = 0
+	} else if *stalls++; *stalls > 3 {
+		time.Sleep(stallDelay)
+	}
+	return err
+}
+
+// copy is for kernels whose terminals cannot be spliced (5.10 as first released, and
+// nothing else known). A worker killed between its read and its write loses at most
+// fallbackSize bytes.
+func (p *pump) copy() error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{p.dst}, struct{ io.Reader }{p.src}, make([]byte, fallbackSize))
+	if p.gone != nil && errors.Is(err, unix.EIO) {
+		return nil
+	}
+	return err
+}
+
+func splice(src, dst int) (int, error) {
+	n, err := unix.Splice(src, nil, dst, nil, spliceSize, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+	return int(n), err
+}

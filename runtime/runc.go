@@ -1,0 +1,98 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	runc "github.com/containerd/go-runc"
+)
+
+// DefaultRoot is where runc keeps its state, a directory per namespace below it. It is
+// the stock shim's, so that operators' habits (runc --root /run/containerd/runc/k8s.io)
+// and a change of shim keep working.
+const DefaultRoot = "/run/containerd/runc"
+
+// defaultTimeout bounds a runtime call where Config gives nothing. Creates with slow
+// hooks (CNI, GPU set-up) are known to take tens of seconds.
+const defaultTimeout = 2 * time.Minute
+
+// Config says which container a Runc is for and how its runtime is called. ID, Bundle,
+// Namespace and Instance are required.
+type Config struct {
+	Namespace string
+	ID        string
+	Bundle    string // absolute path
+	Instance  string // tells this container from an earlier one of the same id
+	Binary    string // path or name in $PATH; empty means runc
+	Root      string // directory of the runtime's state; empty means DefaultRoot
+
+	SystemdCgroup bool
+	NoPivotRoot   bool
+	NoNewKeyring  bool
+	IoUID, IoGID  int // owner of the pipes made for the container's stdio
+
+	KeeperPID int           // parent of orphans, where WaitOrphans looks for them; 0 means the whole machine
+	Timeout   time.Duration // limit of each runtime call; 0 means two minutes
+}
+
+// Runc calls the runtime for one container. It holds no state of its own and is safe
+// for concurrent use; calls of one intent follow each other.
+type Runc struct {
+	Config
+}
+
+// New returns the Runc for a container. Nothing is touched before the first call.
+func New(c Config) *Runc {
+	if c.Binary == "" {
+		c.Binary = runc.DefaultCommand
+	}
+	if c.Root == "" {
+		c.Root = DefaultRoot
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	c.Root = filepath.Join(c.Root, c.Namespace)
+	return &Runc{Config: c}
+}
+
+// client is the go-runc client for a call of an intent. The working directory is the
+// bundle because a console socket is given by a relative path: bundle paths exceed the
+// 108 bytes of a socket address. No parent death signal: see the package comment.
+func (r *Runc) client(intent string) *runc.Runc {
+	c := &runc.Runc{
+		Command:       r.Binary,
+		Root:          r.Root,
+		WorkDir:       r.Bundle,
+		LogFormat:     runc.JSON,
+		SystemdCgroup: r.SystemdCgroup,
+	}
+	if intent != "" {
+		c.Log = r.file(intent, "log")
+	}
+	return c
+}
+
+// begin prepares a call: the directory of the intent's files, the marker by which the
+// next worker recognises the process, and the deadline.
+func (r *Runc) begin(ctx context.Context, intent string) (context.Context, context.CancelFunc, error) {
+	if err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, nil, fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	return runc.WithExtraEnv(ctx, r.marker(intent)), cancel, nil
+}
+
+// run makes one call of the runtime on behalf of an intent and classifies its error.
+func (r *Runc) run(ctx context.Context, intent, op string, call func(context.Context, *runc.Runc) error) error {
+	ctx, cancel, err := r.begin(ctx, intent)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return r.explain(ctx, intent, op, call(ctx, r.client(intent)))
+}
