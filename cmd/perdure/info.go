@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/containerd/containerd/api/types"
@@ -14,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"perdure/runtime"
-	"perdure/store"
 )
 
 const runtimeName = "io.containerd.perdure.v2"

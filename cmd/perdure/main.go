@@ -9,7 +9,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -66,7 +65,6 @@ func revision() string {
 	return "unknown"
 }
 
-var errUsage = errors.New("usage")
 
 // readOptions reads what containerd gives on stdin, at most 4 MiB.
 func readOptions() ([]byte, error) {
