@@ -46,6 +46,14 @@ func (c *Container) Apply(r Record) (*Container, error) {
 	if r.Seq <= c.Last {
 		return nil, &RecordError{r, "its sequence number is not after the last one"}
 	}
+	if r.Phase == Launched || r.outcome() && r.Intent != 0 {
+		if _, err := c.intent(r); err != nil {
+			return nil, err
+		}
+	}
+	if c.Init.State == Deleted && (r.Phase == Done || r.Phase == Observed) {
+		return nil, &RecordError{r, "the container is deleted"}
+	}
 	to, err := c.target(r)
 	if err != nil {
 		return nil, err
@@ -135,10 +143,7 @@ func (c *Container) open(r Record) error {
 }
 
 func (c *Container) launch(r Record) error {
-	open, err := c.intent(r)
-	if err != nil {
-		return err
-	}
+	open := c.Open[r.Intent]
 	if open.Phase == Launched {
 		return &RecordError{r, "its intent is launched already"}
 	}
@@ -162,12 +167,8 @@ func (c *Container) intent(r Record) (Record, error) {
 // close takes an outcome. Two kinds of outcome need no intent, because there is no effect that could be half
 // done: adding an exec, and a refusal that is kept as an answer.
 func (c *Container) close(r Record) error {
-	var open Record
+	open := c.Open[r.Intent]
 	if r.Intent != 0 {
-		var err error
-		if open, err = c.intent(r); err != nil {
-			return err
-		}
 		c.Open = without(c.Open, r.Intent)
 	} else if err := c.immediate(r); err != nil {
 		return err

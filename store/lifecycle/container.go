@@ -105,11 +105,13 @@ func (c *Container) Check(op Op, exec string) error {
 // exists refuses operations on a process that is not there.
 func (c *Container) exists(op Op, exec string) error {
 	p := c.Process(exec)
-	if begins(KindOf(exec), op) {
-		p = c.Init // an exec is added to a container that is there; a container is created where none is
-		if op == OpCreate {
-			return nil
-		}
+	switch {
+	case op == OpCreate && exec == "":
+		return nil
+	case op == OpExec && exec == "":
+		return &IllegalError{Kind: Exec, Op: op, Reason: Precondition, Because: "it has no id"}
+	case op == OpExec || c.Init.State == Deleted:
+		p = c.Init // an exec is added to a container that is there, and ends with it
 	}
 	if p.State == None || p.State == Deleted {
 		return &IllegalError{Kind: KindOf(p.ID), State: p.State, Op: op, Reason: NotFound}
