@@ -53,6 +53,7 @@ type Client struct {
 	exits   *queue[Exit]
 	woken   *queue[Wake]
 	done    chan struct{}
+	packet  []byte // of receive, which only one goroutine calls
 
 	sending sync.Mutex
 
@@ -87,6 +88,7 @@ func Connect(ctl *os.File, version string) (*Client, error) {
 		exits:  newQueue[Exit](),
 		woken:  newQueue[Wake](),
 		done:   make(chan struct{}),
+		packet: make([]byte, protocol.MaxPacket),
 		calls:  map[uint64]chan reply{},
 		onPing: func(_ uint64, pong func()) { pong() },
 	}
@@ -212,9 +214,8 @@ func (c *Client) end() {
 
 // receive reads one packet and the descriptor that came with it, if any.
 func (c *Client) receive() (protocol.Message, *os.File, error) {
-	packet := make([]byte, protocol.MaxPacket)
 	rights := make([]byte, unix.CmsgSpace(4*8))
-	n, rn, _, _, err := c.conn.ReadMsgUnix(packet, rights)
+	n, rn, _, _, err := c.conn.ReadMsgUnix(c.packet, rights)
 	if err != nil {
 		return protocol.Message{}, nil, err
 	}
@@ -222,7 +223,7 @@ func (c *Client) receive() (protocol.Message, *os.File, error) {
 		return protocol.Message{}, nil, ErrGone
 	}
 	f := descriptor(rights[:rn])
-	m, err := protocol.Parse(packet[:n])
+	m, err := protocol.Parse(c.packet[:n])
 	if err != nil && f != nil {
 		f.Close()
 		f = nil

@@ -78,9 +78,6 @@ func (a *Assembler) Write(p []byte) {
 	a.buf = append(a.buf, p...)
 }
 
-// Held is the number of bytes that wait for the rest of their frame.
-func (a *Assembler) Held() int { return len(a.buf) }
-
 // Reset forgets an unfinished frame and gives its memory back.
 func (a *Assembler) Reset() { a.buf, a.skip = nil, 0 }
 

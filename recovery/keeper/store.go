@@ -1,0 +1,114 @@
+package keeper
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"perdure/recovery/keeper/protocol"
+)
+
+// stored is a descriptor kept for workers to come.
+type stored struct {
+	fd   int
+	mark *source // nil: no wake mark
+}
+
+// keep stores fd, which it takes over, and returns the reply's text.
+func (k *keeper) keep(name string, fd int) string {
+	if fd < 0 {
+		return "no descriptor arrived; the keeper's limit of open files may be reached"
+	}
+	if name == "" {
+		unix.Close(fd)
+		return "a stored descriptor needs a name"
+	}
+	if old := k.store[name]; old != nil {
+		k.discard(old)
+	}
+	k.store[name] = &stored{fd: fd}
+	return ""
+}
+
+func (k *keeper) discard(s *stored) {
+	if s.mark != nil {
+		k.poll.remove(s.mark)
+	}
+	unix.Close(s.fd)
+}
+
+func (k *keeper) fetch(m protocol.Message) {
+	s := k.store[m.Name]
+	if s == nil {
+		k.reply(m.Call, protocol.NotStored, -1)
+		return
+	}
+	k.reply(m.Call, "", s.fd)
+}
+
+// drop closes the descriptor of that name and everything below it.
+func (k *keeper) drop(prefix string) {
+	for name, s := range k.store {
+		if name == prefix || strings.HasPrefix(name, prefix+"/") {
+			k.discard(s)
+			delete(k.store, name)
+		}
+	}
+}
+
+// acceptStored accepts on a stored listener and keeps the connection before the
+// worker hears of it: a worker killed now leaves it here under its name.
+func (k *keeper) acceptStored(m protocol.Message) {
+	listener := k.store[m.Listener]
+	if listener == nil {
+		k.reply(m.Call, protocol.NotStored, -1)
+		return
+	}
+	// A blocking listener would let a worker stop the keeper.
+	err := unix.SetNonblock(listener.fd, true)
+	fd := -1
+	if err == nil {
+		fd, _, err = unix.Accept4(listener.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	}
+	switch {
+	case err == unix.EAGAIN:
+		k.reply(m.Call, protocol.NothingToAccept, -1)
+		return
+	case err != nil:
+		k.reply(m.Call, err.Error(), -1)
+		return
+	}
+	if failure := k.keep(m.Name, fd); failure != "" {
+		k.reply(m.Call, failure, -1)
+		return
+	}
+	k.reply(m.Call, "", fd)
+}
+
+// mark arms, changes or takes back (mask 0) the wake mark of a stored descriptor.
+// A name that is not stored is ignored: it was dropped on the way.
+func (k *keeper) mark(name string, mask uint32) {
+	s := k.store[name]
+	if s == nil {
+		return
+	}
+	if s.mark != nil {
+		k.poll.remove(s.mark)
+		s.mark = nil
+	}
+	if mask == 0 {
+		return
+	}
+	const modes = unix.EPOLLET | unix.EPOLLEXCLUSIVE | unix.EPOLLWAKEUP
+	hit := func(events uint32) {
+		k.poll.remove(s.mark)
+		s.mark = nil
+		k.woken = append(k.woken, protocol.Message{Type: protocol.Woken, Name: name, Mask: uint64(events)})
+		k.restart.needed = true
+	}
+	var err error
+	if s.mark, err = k.poll.add(s.fd, mask&^modes|unix.EPOLLONESHOT, hit); err != nil {
+		s.mark = nil
+		k.log("warning", "descriptor %s cannot be waited for: %v", name, err)
+	}
+}
