@@ -33,10 +33,10 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	default:
 		s.enter(c)
 		c.claimLive()
-		s.exits.opened()
+		closed := s.exits.opened()
 		go func() {
 			defer close(c.adopted)
-			defer s.exits.closed()
+			defer closed()
 			if err := c.recover(); err != nil {
 				s.warn(c.id, "re-adoption is incomplete", err)
 			}

@@ -158,8 +158,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	}
 	crash.Here(string(cmd.op), crash.AfterIntent)
 	if cmd.bringsUp() {
-		c.svc.exits.opened()
-		defer c.svc.exits.closed()
+		defer c.svc.exits.opened()()
 	} else {
 		defer c.svc.exits.review() // an exit may have waited for this start to be told
 	}

@@ -3,7 +3,9 @@ package task
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"perdure/internal/crash"
@@ -16,17 +18,25 @@ import (
 //
 // An exit can come before its process is known: a container's process may be
 // gone before runc has written its pid. So an exit that nobody claims is held
-// while a process may be coming up, and acknowledged as nobody's otherwise.
-// One that belongs to a process whose start is not concluded is held as well:
-// its start is told first.
+// as long as a command is under way that began before it came, and is
+// acknowledged as nobody's after that. One that belongs to a process whose
+// start is not concluded is held as well: its start is told first.
 type exits struct {
 	keeper Keeper
 
-	mu      sync.Mutex
-	opening int // commands under way that bring up a process
-	held    []Exit
-	arrived chan struct{} // closed and replaced when held grows
-	claims  map[lifecycle.Process]claim
+	mu       sync.Mutex
+	clock    uint64              // counts openings and arrivals
+	openings map[uint64]struct{} // commands under way that bring up a process, by when they began
+	held     []heldExit
+	arrived  chan struct{} // closed and replaced when held grows
+	claims   map[lifecycle.Process]claim
+
+	reviewing sync.Mutex // one review at a time; never taken inside an actor
+}
+
+type heldExit struct {
+	Exit
+	came uint64 // on the clock
 }
 
 type claim struct {
@@ -35,50 +45,56 @@ type claim struct {
 }
 
 func newExits(keeper Keeper) *exits {
-	return &exits{keeper: keeper, arrived: make(chan struct{}), claims: map[lifecycle.Process]claim{}}
+	return &exits{
+		keeper:   keeper,
+		openings: map[uint64]struct{}{},
+		arrived:  make(chan struct{}),
+		claims:   map[lifecycle.Process]claim{},
+	}
 }
 
-// opened notes that a process may come up whose pid nobody knows yet.
-func (x *exits) opened() {
+// opened notes that a process may come up whose pid nobody knows yet. The
+// caller calls what it returns when that command is concluded.
+func (x *exits) opened() (closed func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.opening++; x.opening == 1 {
+	x.clock++
+	began := x.clock
+	x.openings[began] = struct{}{}
+	if len(x.openings) == 1 {
 		x.keeper.Hold(true)
 	}
-}
-
-func (x *exits) closed() {
-	x.mu.Lock()
-	if x.opening--; x.opening == 0 {
-		x.keeper.Hold(false)
+	return func() {
+		x.mu.Lock()
+		delete(x.openings, began)
+		if len(x.openings) == 0 {
+			x.keeper.Hold(false)
+		}
+		x.mu.Unlock()
+		x.review()
 	}
-	x.mu.Unlock()
-	x.review()
 }
 
 // claim makes a process known: its exit belongs to the container from now on.
 func (x *exits) claim(c *container, exec string, p lifecycle.Process) {
 	x.keeper.Watch(p.Pid, p.Start)
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.claims[p] = claim{c, exec}
-	x.mu.Unlock()
 }
 
 // forget drops a container's claims.
 func (x *exits) forget(c *container) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for p, cl := range x.claims {
-		if cl.container == c {
-			delete(x.claims, p)
-		}
-	}
+	maps.DeleteFunc(x.claims, func(_ lifecycle.Process, cl claim) bool { return cl.container == c })
 }
 
 // arrive takes one exit from the keeper.
 func (x *exits) arrive(e Exit) {
 	x.mu.Lock()
-	x.held = append(x.held, e)
+	x.clock++
+	x.held = append(x.held, heldExit{e, x.clock})
 	close(x.arrived)
 	x.arrived = make(chan struct{})
 	x.mu.Unlock()
@@ -88,58 +104,60 @@ func (x *exits) arrive(e Exit) {
 // review goes through the held exits: each is journaled and acknowledged,
 // acknowledged as nobody's, or held on.
 func (x *exits) review() {
+	x.reviewing.Lock()
+	defer x.reviewing.Unlock()
 	x.mu.Lock()
-	held, nobody := x.held, x.opening == 0
-	x.held = nil
+	held := slices.Clone(x.held)
 	x.mu.Unlock()
-	var keep []Exit
 	for _, e := range held {
-		if !x.deliver(e, nobody) {
-			keep = append(keep, e)
+		if x.deliver(e) {
+			x.keeper.Acknowledge(e.Seq)
+			x.mu.Lock()
+			x.held = slices.DeleteFunc(x.held, func(h heldExit) bool { return h.Seq == e.Seq })
+			x.mu.Unlock()
 		}
 	}
-	if len(keep) == 0 {
-		return
-	}
-	x.mu.Lock()
-	x.held = append(keep, x.held...)
-	x.mu.Unlock()
 }
 
 // deliver reports whether an exit is done with.
-func (x *exits) deliver(e Exit, nobody bool) bool {
+func (x *exits) deliver(e heldExit) bool {
 	id := lifecycle.Process{Pid: e.Pid, Start: e.Start}
 	x.mu.Lock()
 	cl, known := x.claims[id]
+	awaited := false
+	for began := range x.openings {
+		awaited = awaited || began < e.came
+	}
 	x.mu.Unlock()
-	switch {
-	case known && !cl.container.exited(cl.exec, e):
-		return false
-	case !known && !nobody:
+	if !known {
+		return !awaited
+	}
+	if !cl.container.exited(cl.exec, e.Exit) {
 		return false
 	}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	delete(x.claims, id)
-	x.mu.Unlock()
-	x.keeper.Acknowledge(e.Seq)
 	return true
 }
 
 // identify finds the start time of a process that runc has just brought up:
-// from its exit where it is dead already, else from /proc.
+// from /proc, or from its exit where it is dead already.
 func (x *exits) identify(ctx context.Context, pid int) (uint64, error) {
 	for {
 		x.mu.Lock()
 		arrived := x.arrived
-		for _, e := range x.held {
-			if e.Pid == pid {
-				x.mu.Unlock()
-				return e.Start, nil
-			}
+		exit := slices.IndexFunc(x.held, func(e heldExit) bool { return e.Pid == pid })
+		var start uint64
+		if exit >= 0 {
+			start = x.held[exit].Start
 		}
 		x.mu.Unlock()
-		start, err := runtime.StartTime(pid)
-		if err == nil {
+		alive, err := runtime.StartTime(pid)
+		switch {
+		case err == nil:
+			return alive, nil
+		case exit >= 0:
 			return start, nil
 		}
 		select {

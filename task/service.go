@@ -141,11 +141,11 @@ func (s *Service) Ping(number uint64, pong func()) {
 	s.mu.Lock()
 	c := s.executing[number]
 	s.mu.Unlock()
-	if c == nil {
-		pong()
-		return
-	}
-	go c.do(pong)
+	go func() {
+		if c == nil || !c.do(pong) {
+			pong()
+		}
+	}()
 }
 
 // Kick has every publisher try again at once: containerd has connected.

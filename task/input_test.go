@@ -1,0 +1,114 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"perdure/store/lifecycle"
+)
+
+func TestIDs(t *testing.T) {
+	for id, good := range map[string]bool{
+		"a": true, "web-1": true, "a.b_c-d": true, strings.Repeat("x", 64): true,
+		"": false, "../x": false, "a/b": false, ".hidden": false, "a..b": false, "a b": false, "a\n": false,
+		strings.Repeat("x", identifierMax+1): false,
+	} {
+		err := checkID("container id", id)
+		if (err == nil) != good {
+			t.Errorf("%q: %v, want good: %v", id, err, good)
+		}
+		if err != nil && !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: %v is not InvalidArgument", id, err)
+		}
+	}
+}
+
+// TestKeeperMarksWin: a client cannot forge the keeper's marks.
+func TestKeeperMarksWin(t *testing.T) {
+	md := ttrpc.MD{}
+	md.Append(metaRequest, "7") // the client's own
+	md.Append(metaRequest, "1234")
+	md.Append(metaReplay, "1")
+	md.Append(metaOldest, "1200")
+	got := requestOf(ttrpc.WithMetadata(context.Background(), md))
+	if want := (request{number: 1234, replay: true, oldest: 1200}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := requestOf(context.Background()); got != (request{}) {
+		t.Errorf("without a keeper: %+v", got)
+	}
+}
+
+// TestJournaledErrors: an error comes out of the journal as it went in.
+func TestJournaledErrors(t *testing.T) {
+	for _, class := range []error{
+		errdefs.ErrNotFound, errdefs.ErrAlreadyExists, errdefs.ErrFailedPrecondition, errdefs.ErrInvalidArgument,
+		errdefs.ErrNotImplemented, errdefs.ErrUnavailable, errdefs.ErrUnknown,
+	} {
+		before := fmt.Errorf("container c: start: %w", errorf(class, "because of %v", class))
+		after := answeredError(journaledError(before))
+		if !errors.Is(after, class) {
+			t.Errorf("%v: came back as another class: %v", class, after)
+		}
+		a, b := errgrpc.ToGRPC(before).Error(), errgrpc.ToGRPC(after).Error()
+		if a != b {
+			t.Errorf("the client sees %q first and %q in the replay", a, b)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for reason, class := range map[lifecycle.Reason]error{
+		lifecycle.NotFound: errdefs.ErrNotFound, lifecycle.Exists: errdefs.ErrAlreadyExists, lifecycle.Precondition: errdefs.ErrFailedPrecondition,
+	} {
+		err := refusal("web", &lifecycle.IllegalError{Kind: lifecycle.Init, State: lifecycle.Stopped, Op: lifecycle.OpStart, Reason: reason})
+		if !errors.Is(err, class) || !strings.Contains(err.Error(), "container web") {
+			t.Errorf("%v: %v", reason, err)
+		}
+	}
+	if refusal("web", nil) != nil {
+		t.Error("no error is no refusal")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	encode := func(m proto.Message) *anypb.Any {
+		value, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}
+	}
+	got, err := optionsOf(encode(&options.Options{BinaryName: "crun", Root: "/run/x", SystemdCgroup: true, IoUid: 5}))
+	if want := (runtimeOptions{Binary: "crun", Root: "/run/x", SystemdCgroup: true, IoUID: 5}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	for _, none := range []*anypb.Any{nil, {}, encode(&runtimeoptions.Options{})} {
+		if got, err := optionsOf(none); err != nil || got != (runtimeOptions{}) {
+			t.Errorf("%v: got %+v, %v; want defaults", none, got, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		any   *anypb.Any
+		class error
+	}{
+		"unknown type": {&anypb.Any{TypeUrl: "example.com/what.Ever"}, errdefs.ErrInvalidArgument},
+		"damaged":      {&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff, 0xff}}, errdefs.ErrInvalidArgument},
+		"a file":       {encode(&runtimeoptions.Options{ConfigPath: "/etc/x.toml"}), errdefs.ErrNotImplemented},
+	} {
+		if _, err := optionsOf(c.any); !errors.Is(err, c.class) {
+			t.Errorf("%s: %v, want %v", name, err, c.class)
+		}
+	}
+}
