@@ -1,0 +1,84 @@
+# perdure. `make help` lists the targets; each does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags="-s -w -X main.version=$(VERSION)"
+BINARIES := containerd-shim-perdure-v2 perdure
+
+# How long containerd stays away in the test about that.
+export PERDURE_TEST_DOWN ?= 30s
+
+.NOTPARALLEL:
+.PHONY: help build install test unit integration lint demo bench fuzz cover clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+build: ## build both binaries into bin/
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ $(BINARIES:%=./cmd/%)
+
+# Renamed into place: a running shim keeps its file, and nobody sees half of one.
+install: build ## install into $(DESTDIR)$(PREFIX)/bin
+	@mkdir -p "$(DESTDIR)$(PREFIX)/bin"
+	for name in $(BINARIES); do \
+		cp bin/$$name "$(DESTDIR)$(PREFIX)/bin/.$$name.new"; \
+		mv -f "$(DESTDIR)$(PREFIX)/bin/.$$name.new" "$(DESTDIR)$(PREFIX)/bin/$$name"; \
+	done
+
+test: unit integration ## everything: unit tests, then real containerd and runc (needs root)
+
+# The reporter is built first: go vet and the tests take the processors.
+REPORT := cd chaos-tests && go build -o ../bin/test/report ./report && cd ..
+
+unit: ## go vet and the unit tests
+	@mkdir -p bin/test
+	$(REPORT)
+	go vet ./...
+	go test -json ./... | bin/test/report
+
+integration: build bin/test/perdure-crashpoints ## the tests of chaos-tests/ (needs root)
+	@scripts/setup tests >/dev/null
+	$(REPORT)
+	cd chaos-tests && go vet ./...
+	cd chaos-tests && go test -json -p 1 -count=1 -timeout 25m ./... | ../bin/test/report -v
+
+# The worker with its crash points compiled in; never installed.
+.PHONY: bin/test/perdure-crashpoints
+bin/test/perdure-crashpoints:
+	@mkdir -p bin/test
+	$(GOBUILD) -tags crashpoints -o $@ ./cmd/perdure
+
+lint: ## staticcheck and gofmt
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [[ -z $$unformatted ]] || { echo "gofmt: $$unformatted"; exit 1; }
+	staticcheck=$$(scripts/setup lint)/staticcheck; \
+	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./...)
+
+demo: build ## see a container survive its shim's worker (needs root)
+	@scripts/setup tests >/dev/null
+	cd chaos-tests && go run ./demo
+
+bench: ## the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+# Each fuzz target for FUZZTIME.
+FUZZTIME ?= 30s
+fuzz: ## run each fuzz target for FUZZTIME
+	for file in $$(git grep -lE '^func Fuzz' -- '*_test.go'); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' $$file); do \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+		done; \
+	done
+
+cover: ## coverage of the unit tests
+	@mkdir -p bin/test
+	go test -coverprofile=bin/test/cover.out ./...
+	go tool cover -func=bin/test/cover.out | tail -1
+
+clean: ## remove what was built here (not the cache)
+	rm -rf bin

@@ -1,0 +1,86 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure/chaos-tests/daemon"
+	"perdure/chaos-tests/proc"
+	"perdure/chaos-tests/wait"
+)
+
+// workerLimit bounds how long a keeper may be without a worker.
+const workerLimit = 10 * time.Second
+
+// Shim returns how to find the processes that serve the container.
+func (c *Container) Shim() proc.Shim {
+	return proc.Shim{Runtime: daemon.Runtime(), Namespace: c.h.Namespace, Group: c.Group}
+}
+
+// Keeper returns the pid of the shim's long-lived process.
+func (c *Container) Keeper() (int, error) { return c.Shim().Server() }
+
+// Worker returns the pid of the worker; it waits for one where the keeper is
+// just about to start it.
+func (c *Container) Worker(ctx context.Context) (worker int, err error) {
+	err = wait.Until(ctx, workerLimit, "a worker of "+c.Group, func() (err error) {
+		_, worker, err = c.Shim().Worker()
+		return err
+	})
+	return worker, err
+}
+
+// KillWorker ends the present worker with SIGKILL, waits for its end and
+// returns the pid it had. One that ended by itself just then is replaced by
+// the next.
+func (c *Container) KillWorker(ctx context.Context) (int, error) {
+	for {
+		keeper, err := c.Keeper()
+		if err != nil {
+			return 0, err
+		}
+		worker, err := c.Worker(ctx)
+		if err != nil {
+			return 0, err
+		}
+		err = proc.Kill(ctx, worker, proc.IsWorker(keeper))
+		if !errors.Is(err, os.ErrNotExist) {
+			return worker, wrap(err, "kill worker %d of %s", worker, c.Group)
+		}
+	}
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+// SignalInit sends a signal to the task's init without asking containerd or the
+// shim.
+func (c *Container) SignalInit(sig unix.Signal) error {
+	pid := int(c.Task.Pid())
+	h, err := proc.Open(pid, func(p proc.Process) bool { return p.Mentions("/" + c.h.Namespace + "/" + c.ID) })
+	if err != nil {
+		return fmt.Errorf("init %d of %s: %w", pid, c.ID, err)
+	}
+	defer h.Close()
+	return h.Signal(sig)
+}
+
+// AwaitEnd waits until the process pid has ended and its shim has noticed.
+func AwaitEnd(ctx context.Context, pid int) error {
+	return wait.Until(ctx, workerLimit, fmt.Sprintf("process %d to end", pid), func() error {
+		_, err := proc.Read(pid)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("it is there (%v)", err)
+	})
+}
