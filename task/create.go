@@ -263,6 +263,8 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 		Bundle:      c.journal.Meta().Bundle,
 		Intent:      intentName(intent),
 		StdinClosed: p.StdinClosed,
+		UID:         c.params.Options.IoUID,
+		GID:         c.params.Options.IoGID,
 	}
 }
 

@@ -65,7 +65,6 @@ func revision() string {
 	return "unknown"
 }
 
-
 // readOptions reads what containerd gives on stdin, at most 4 MiB.
 func readOptions() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(os.Stdin, 4<<20))
