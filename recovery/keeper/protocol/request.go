@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/binary"
 	"errors"
 	"strconv"
 	"time"
@@ -24,8 +23,8 @@ const (
 	CodeInternal          = 13
 )
 
-// ErrNotRequest means the data of a request frame is no protobuf message.
-var ErrNotRequest = errors.New("data of the request frame is not a protobuf message")
+// ErrNotMessage means that bytes are no protobuf message.
+var ErrNotMessage = errors.New("the data is no protobuf message")
 
 // Request is what the keeper needs to know of a ttrpc Request.
 type Request struct {
@@ -37,22 +36,17 @@ type Request struct {
 // Request, the last one of each, as protobuf has it. Everything else is skipped.
 func ParseRequest(b []byte) (Request, error) {
 	var r Request
-	for len(b) > 0 {
-		f, rest, err := nextField(b)
-		if err != nil {
-			return Request{}, err
-		}
-		b = rest
+	err := Fields(b, func(number int, text []byte, value uint64) {
 		switch {
-		case f.number == 1 && f.wire == wireBytes:
-			r.Service = string(f.bytes)
-		case f.number == 2 && f.wire == wireBytes:
-			r.Method = string(f.bytes)
-		case f.number == 4 && f.wire == wireVarint:
-			r.Timeout = int64(f.value)
+		case number == 1 && text != nil:
+			r.Service = string(text)
+		case number == 2 && text != nil:
+			r.Method = string(text)
+		case number == 4 && text == nil:
+			r.Timeout = int64(value)
 		}
-	}
-	return r, nil
+	})
+	return r, err
 }
 
 // Call is what the keeper says about a request, as the worker reads it.
@@ -98,8 +92,7 @@ func AppendCall(b []byte, c Call, timeout int64) []byte {
 	b = appendMetadata(b, KeyAge, strconv.FormatInt(int64(c.Age), 10))
 	b = appendMetadata(b, KeyOldest, strconv.FormatUint(c.Oldest, 10))
 	if timeout != 0 {
-		b = append(b, 4<<3|wireVarint)
-		b = binary.AppendUvarint(b, uint64(timeout))
+		b = AppendNumber(b, 4, uint64(timeout))
 	}
 	return b
 }
@@ -107,16 +100,15 @@ func AppendCall(b []byte, c Call, timeout int64) []byte {
 // AppendStatus appends a whole response frame that carries an error status.
 func AppendStatus(b []byte, stream uint32, code uint64, message string) []byte {
 	var status []byte
-	status = append(status, 1<<3|wireVarint)
-	status = binary.AppendUvarint(status, code)
-	status = appendString(status, 2, message)
-	data := appendString(nil, 1, string(status))
+	status = AppendNumber(status, 1, code)
+	status = AppendText(status, 2, message)
+	data := AppendText(nil, 1, string(status))
 	b = AppendHeader(b, Header{Length: uint32(len(data)), Stream: stream, Type: FrameResponse})
 	return append(b, data...)
 }
 
 func appendMetadata(b []byte, key, value string) []byte {
-	pair := appendString(nil, 1, key)
-	pair = appendString(pair, 2, value)
-	return appendString(b, 5, string(pair))
+	pair := AppendText(nil, 1, key)
+	pair = AppendText(pair, 2, value)
+	return AppendText(b, 5, string(pair))
 }

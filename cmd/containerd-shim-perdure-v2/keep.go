@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure/recovery/keeper"
+)
+
+// Descriptors that start gives to a keeper, besides a non-blocking stderr.
+const (
+	fdListener = 3
+	fdLife     = 4 // the flock on <socket>.keeper: open as long as the keeper lives
+)
+
+// keep is the keeper process.
+func keep(f flags) error {
+	// Small and steady counts more than fast: memory is per pod.
+	debug.SetGCPercent(10)
+	for _, fd := range []int{0, 1, 2, fdListener, fdLife} {
+		unix.CloseOnExec(fd)
+	}
+	worker, err := workerProgram()
+	if err != nil {
+		return err
+	}
+	config := keeper.Config{
+		Listener:  fdListener,
+		Log:       2,
+		Worker:    worker,
+		Env:       os.Environ(),
+		Version:   version,
+		Namespace: f.namespace,
+		Group:     f.id,
+		Limits:    keeper.DefaultLimits(),
+	}
+	if ms, err := strconv.Atoi(os.Getenv("PERDURE_HANG_MS")); err == nil && ms > 0 {
+		config.Hang = time.Duration(ms) * time.Millisecond
+	}
+	return keeper.Run(config)
+}

@@ -1,0 +1,99 @@
+// Command containerd-shim-perdure-v2 is what containerd calls, and what stays:
+// `start` binds a socket and leaves a keeper behind it, `delete` and `-info`
+// hand over to the worker's program, `perdure`.
+//
+// It promises to answer every caller in its own dialect (see stdin.go), to
+// answer as soon as the socket is bound, to print nothing but the answer on
+// stdout and nothing but one line per error on stderr, and to leave nothing
+// behind when it fails. It never runs runc, never reads a journal, and imports
+// the standard library and golang.org/x/sys only, because a keeper is this
+// program for as long as a container lives.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+)
+
+// name of the program, as containerd derives it from io.containerd.perdure.v2.
+const name = "containerd-shim-perdure-v2"
+
+// version is set by the linker (-X main.version=...).
+var version = "dev"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	f, err := parseFlags(args)
+	switch {
+	case err != nil:
+		return err
+	case f.version:
+		printVersion()
+		return nil
+	case f.info:
+		return handOver("info", args)
+	}
+	switch f.action {
+	case "start":
+		if err := f.check(); err != nil {
+			return err
+		}
+		return start(f)
+	case "delete":
+		if err := f.check(); err != nil {
+			return err
+		}
+		return handOver("cleanup", args)
+	case "keeper":
+		return keep(f)
+	case "":
+		return fmt.Errorf("an action is missing: start or delete (containerd gives it)")
+	}
+	return fmt.Errorf("unknown action %q: start and delete are known", f.action)
+}
+
+// printVersion answers -v: name, version, revision, Go version, a line each.
+func printVersion() {
+	revision := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				revision = s.Value
+			}
+		}
+	}
+	fmt.Printf("%s:\n  Version:  %s\n  Revision: %s\n  Go version: %s\n\n", name, version, revision, runtime.Version())
+}
+
+// workerProgram is $PERDURE_WORKER or the `perdure` beside this program.
+func workerProgram() (string, error) {
+	if path := os.Getenv("PERDURE_WORKER"); path != "" {
+		return filepath.Abs(path)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding perdure: %w", err)
+	}
+	return filepath.Join(filepath.Dir(self), "perdure"), nil
+}
+
+// handOver becomes `perdure <command> <args>`.
+func handOver(command string, args []string) error {
+	path, err := workerProgram()
+	if err != nil {
+		return err
+	}
+	err = syscall.Exec(path, append([]string{path, command}, args...), os.Environ())
+	return fmt.Errorf("running %s %s: %w (it belongs beside the shim, or into PERDURE_WORKER)", path, command, err)
+}
