@@ -177,15 +177,25 @@ func (c *Container) Load(ctx context.Context) error {
 // DeleteTask ends the task if it runs, and deletes it. No task is no error.
 func (c *Container) DeleteTask(ctx context.Context) error {
 	if c.Task == nil {
-		return nil
+		return c.closeStreams()
 	}
 	_, err := c.Task.Delete(ctx, client.WithProcessKill)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("delete task %s: %w", c.ID, err)
 	}
 	c.Task = nil
+	return c.closeStreams()
+}
+
+// closeStreams closes and removes the client's ends. Once is enough.
+func (c *Container) closeStreams() error {
+	if c.streams == nil {
+		return nil
+	}
 	c.streams.Cancel()
-	return c.streams.Close()
+	err := c.streams.Close()
+	c.streams = nil
+	return err
 }
 
 // Remove ends and deletes the task, the container and its file system,
