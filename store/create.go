@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"perdure/store/lifecycle"
 )
@@ -28,11 +29,11 @@ func Create(dir string, m Meta) (*Journal, error) {
 }
 
 // create holds back from nothing but a journal that counts. The lock of the old journal is held until the new one is in its place, so of two that
-// replace it one is second; of two that find none, link lets one pass.
+// replace it one is second; of two that find none, appear lets one pass.
 func create(path string, m Meta) (j *Journal, err error) {
 	old, err := open(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return build(path, m, os.Link)
+		return build(path, m, appear)
 	}
 	if err != nil {
 		return nil, err
@@ -66,6 +67,16 @@ func build(path string, m Meta, publish func(from, to string) error) (*Journal, 
 		return nil, errors.Join(err, db.Close())
 	}
 	return newJournal(db, f, emptyContents(m)), nil
+}
+
+// appear renames without replacing: fs.ErrExist where somebody was faster. A filesystem that cannot do so in one
+// step can at least link.
+func appear(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		return os.Link(from, to)
+	}
+	return err
 }
 
 // initialise writes the buckets of an empty journal.

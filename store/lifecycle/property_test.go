@@ -24,17 +24,32 @@ var ids = []string{"", "", "a", "b", "c"}
 func (a *actor) step() {
 	exec := rapid.SampledFrom(ids).Draw(a.rt, "exec")
 	switch rapid.IntRange(0, 9).Draw(a.rt, "step") {
-	case 0, 1, 2, 3:
+	case 0:
 		a.begin(rapid.SampledFrom(Commands()).Draw(a.rt, "op"), exec)
+	case 1, 2, 3:
+		a.begin(rapid.SampledFrom(a.legal(exec)).Draw(a.rt, "legal op"), exec)
 	case 4, 5, 6:
 		a.end()
 	case 7:
-		a.watch(OpExit, exec)
+		if exec != "" || a.c.Last > 40 || rapid.IntRange(0, 9).Draw(a.rt, "init ends") == 0 {
+			a.watch(OpExit, exec)
+		}
 	case 8:
 		a.watch(OpOOM, exec)
 	case 9:
 		a.stranger(exec)
 	}
+}
+
+// legal lists what may begin, so that histories go deep; delete seldom, so that they go on.
+func (a *actor) legal(exec string) []Op {
+	list := []Op{OpKill}
+	for _, op := range Commands() {
+		if a.c.Check(op, exec) == nil && (op != OpDelete || exec != "" || a.c.Last > 60) {
+			list = append(list, op)
+		}
+	}
+	return list
 }
 
 func (a *actor) begin(op Op, exec string) {
@@ -198,6 +213,25 @@ func TestOnlyWhatLivesStays(t *testing.T) {
 	}
 	if seqs, execs = Garbage(entries, 0, 1000); execs != 0 {
 		t.Errorf("an exec went whose answer is kept: %v", seqs)
+	}
+}
+
+// TestPauseStaysForWhatItExplains: a record that is legal only in a paused container keeps the pause.
+func TestPauseStaysForWhatItExplains(t *testing.T) {
+	h := reach(t, Running, None)
+	h.done(OpPause, "")
+	i := h.add(Record{Op: OpResume, Phase: Intent, Request: 50})
+	h.add(Record{Phase: Failed, Intent: i})
+	h.done(OpResume, "")
+	var entries []Entry
+	for _, r := range h.records {
+		entries = append(entries, r.Entry())
+	}
+	if seqs, _ := Garbage(entries, 50, 1000); len(seqs) != 0 {
+		t.Errorf("with the failed resume still to be answered: %v", seqs)
+	}
+	if seqs, _ := Garbage(entries, 51, 1000); len(seqs) != 6 {
+		t.Errorf("with nothing to be answered: %v", seqs)
 	}
 }
 
