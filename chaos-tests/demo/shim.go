@@ -23,7 +23,11 @@ func (s *scene) shim() proc.Shim {
 
 func (s *scene) killWorker(ctx context.Context) error {
 	say("Its shim is two processes, the keeper and the worker. The worker is killed with -9.")
-	keeper, worker, err := s.shim().Worker()
+	keeper, err := s.shim().Server()
+	if err != nil {
+		return err
+	}
+	worker, err := proc.Worker(keeper)
 	if err != nil {
 		return err
 	}
@@ -32,7 +36,7 @@ func (s *scene) killWorker(ctx context.Context) error {
 	}
 	killed := time.Now()
 	fmt.Printf("$ kill -9 %d\n", worker)
-	if err := proc.Kill(ctx, worker, proc.IsWorker(keeper)); err != nil {
+	if err := proc.Kill(ctx, worker, proc.IsWorker); err != nil {
 		return err
 	}
 	// The question is asked while there is no worker; the next one answers.
@@ -42,7 +46,7 @@ func (s *scene) killWorker(ctx context.Context) error {
 	fmt.Printf("The next worker answered after %v, ctr's own start included:\n", time.Since(killed).Round(time.Millisecond))
 	var next int
 	err = wait.Until(ctx, patience, "the next worker", func() (err error) {
-		keeper, next, err = s.shim().Worker()
+		next, err = proc.Worker(keeper)
 		return err
 	})
 	if err != nil {

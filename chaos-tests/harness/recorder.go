@@ -164,3 +164,14 @@ func names(all []Event) []string {
 	}
 	return out
 }
+
+// Check waits until the events of a container fit its life (see CheckEvents).
+func (r *Recorder) Check(limit time.Duration, life Life) error {
+	return wait.Until(r.ctx, limit, "the events of a life", func() error {
+		all, err := r.Of(life.Container)
+		if err != nil {
+			return err
+		}
+		return CheckEvents(all, life)
+	})
+}

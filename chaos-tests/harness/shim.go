@@ -26,10 +26,14 @@ func (c *Container) Shim() proc.Shim {
 func (c *Container) Keeper() (int, error) { return c.Shim().Server() }
 
 // Worker returns the pid of the worker; it waits for one where the keeper is
-// just about to start it.
+// just about to start it, but not where there is no keeper.
 func (c *Container) Worker(ctx context.Context) (worker int, err error) {
 	err = wait.Until(ctx, workerLimit, "a worker of "+c.Group, func() (err error) {
-		_, worker, err = c.Shim().Worker()
+		keeper, err := c.Keeper()
+		if err != nil {
+			return wait.Never(err)
+		}
+		worker, err = proc.Worker(keeper)
 		return err
 	})
 	return worker, err
@@ -40,15 +44,11 @@ func (c *Container) Worker(ctx context.Context) (worker int, err error) {
 // the next.
 func (c *Container) KillWorker(ctx context.Context) (int, error) {
 	for {
-		keeper, err := c.Keeper()
-		if err != nil {
-			return 0, err
-		}
 		worker, err := c.Worker(ctx)
 		if err != nil {
 			return 0, err
 		}
-		err = proc.Kill(ctx, worker, proc.IsWorker(keeper))
+		err = proc.Kill(ctx, worker, proc.IsWorker)
 		if !errors.Is(err, os.ErrNotExist) {
 			return worker, wrap(err, "kill worker %d of %s", worker, c.Group)
 		}

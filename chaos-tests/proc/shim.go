@@ -36,37 +36,35 @@ func follows(args []string, flag, value string) bool {
 	return i >= 0 && i+1 < len(args) && args[i+1] == value
 }
 
-// Server returns the pid of the shim's long-lived process.
+// Server returns the pid of the shim's long-lived process. A child of it that
+// has not become another program yet does not count.
 func (s Shim) Server() (int, error) {
 	found, err := Select(s.IsServer)
 	if err != nil {
 		return 0, err
 	}
+	first := slices.DeleteFunc(slices.Clone(found), func(p Process) bool {
+		return slices.ContainsFunc(found, func(q Process) bool { return q.Pid == p.Parent })
+	})
+	if len(first) != 1 {
+		return 0, fmt.Errorf("%d processes serve %s/%s, want 1: %v", len(first), s.Namespace, s.Group, first)
+	}
+	return first[0].Pid, nil
+}
+
+// IsWorker reports whether p is a worker that is not yet dead.
+func IsWorker(p Process) bool {
+	return p.State != 'Z' && p.State != 'X' && len(p.Args) == 2 && p.Args[1] == "worker"
+}
+
+// Worker returns the pid of the worker that a keeper has at this moment.
+func Worker(keeper int) (int, error) {
+	found, err := Select(func(p Process) bool { return p.Parent == keeper && IsWorker(p) })
+	if err != nil {
+		return 0, err
+	}
 	if len(found) != 1 {
-		return 0, fmt.Errorf("%d processes serve %s/%s, want 1: %v", len(found), s.Namespace, s.Group, found)
+		return 0, fmt.Errorf("keeper %d has %d workers, want 1: %v", keeper, len(found), found)
 	}
 	return found[0].Pid, nil
-}
-
-// IsWorker reports whether p is a worker of the given keeper.
-func IsWorker(keeper int) func(Process) bool {
-	return func(p Process) bool {
-		return p.Parent == keeper && p.State != 'Z' && slices.Contains(p.Args, "worker")
-	}
-}
-
-// Worker returns the pid of the worker that the keeper has at this moment.
-func (s Shim) Worker() (keeper, worker int, err error) {
-	keeper, err = s.Server()
-	if err != nil {
-		return 0, 0, err
-	}
-	found, err := Select(IsWorker(keeper))
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(found) != 1 {
-		return 0, 0, fmt.Errorf("keeper %d of %s/%s has %d workers, want 1: %v", keeper, s.Namespace, s.Group, len(found), found)
-	}
-	return keeper, found[0].Pid, nil
 }

@@ -4,6 +4,7 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -12,9 +13,17 @@ import (
 // most conditions hold within a few milliseconds.
 const interval = 3 * time.Millisecond
 
+// never marks an error that more waiting does not help against.
+type never struct{ error }
+
+func (n never) Unwrap() error { return n.error }
+
+// Never returns err in a form that ends Until at once.
+func Never(err error) error { return never{err} }
+
 // Until returns nil as soon as cond does, and an error that names what was
-// awaited, with the last reason given by cond, once limit or ctx has run out.
-// cond is always asked at least once.
+// awaited, with the last reason given by cond, once limit or ctx has run out or
+// cond has returned an error made by Never. cond is always asked at least once.
 func Until(ctx context.Context, limit time.Duration, what string, cond func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -24,6 +33,9 @@ func Until(ctx context.Context, limit time.Duration, what string, cond func() er
 		err := cond()
 		if err == nil {
 			return nil
+		}
+		if errors.As(err, new(never)) {
+			return fmt.Errorf("waited for %s: %w", what, err)
 		}
 		select {
 		case <-ctx.Done():
