@@ -12,34 +12,34 @@ import (
 )
 
 // classes is the one place where a runtime's words get a meaning. The first row whose
-// operation and text fit decides; ops empty means any. The texts are those of runc
-// 1.1.5 to 1.4 and crun 1.8; errors_test.go has them in full.
+// operation and text fit decides; no operations means any. The texts are those of runc
+// 1.1.5 to 1.4 and of crun 1.8; errors_test.go has them in full.
 var classes = []struct {
 	ops   []string
 	text  string
 	class error
 }{
 	{nil, "container does not exist", errdefs.ErrNotFound},
-	{nil, "/status`: No such file or directory", errdefs.ErrNotFound}, // crun: error opening file
+	{nil, "/status`: No such file or directory", errdefs.ErrNotFound}, // crun: error opening file ...
 	{[]string{"delete"}, "cannot open directory '", errdefs.ErrNotFound},
 	{[]string{"kill"}, "container not running", errdefs.ErrNotFound}, // containerd's client suite demands it
 	{[]string{"kill"}, "process already finished", errdefs.ErrNotFound},
 	{[]string{"kill"}, "no such process", errdefs.ErrNotFound},
 	{[]string{"kill"}, "No such process", errdefs.ErrNotFound},
-	{[]string{"kill"}, "is not running", errdefs.ErrNotFound},
+	{[]string{"kill"}, "` is not running", errdefs.ErrNotFound},
 
 	{[]string{"create"}, "container with given ID already exists", errdefs.ErrAlreadyExists},
-	{[]string{"create"}, "container with id exists", errdefs.ErrAlreadyExists},
 	{[]string{"create"}, "` already exists", errdefs.ErrAlreadyExists}, // crun: container `ID` already exists
 
 	{nil, "container not running", errdefs.ErrFailedPrecondition},
 	{nil, "container not paused", errdefs.ErrFailedPrecondition},
 	{nil, "cannot exec in a ", errdefs.ErrFailedPrecondition}, // stopped container, paused container (use --ignore-paused ...)
-	{nil, "cannot exec a container that has ", errdefs.ErrFailedPrecondition},
 	{nil, "cannot start a", errdefs.ErrFailedPrecondition}, // container that has stopped, an already running container
 	{nil, "that is not stopped", errdefs.ErrFailedPrecondition},
-	{[]string{"exec", "start", "pause", "resume", "update", "delete"}, "is not running", errdefs.ErrFailedPrecondition},
-	{[]string{"start"}, "is not in `created` state", errdefs.ErrFailedPrecondition},
+	{nil, "` is not running", errdefs.ErrFailedPrecondition}, // crun, like the rest
+	{nil, "` is paused", errdefs.ErrFailedPrecondition},
+	{nil, "` is not in `created` ", errdefs.ErrFailedPrecondition},
+	{[]string{"start"}, "/exec.fifo`: No such file or directory", errdefs.ErrFailedPrecondition}, // already running
 }
 
 // classify gives the class of a runtime's error text, nil where it has none.
