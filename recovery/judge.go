@@ -6,6 +6,7 @@ import "perdure/store/lifecycle"
 // that was still running has ended.
 type Observation struct {
 	Launched  bool   // the mark "user code may run from here" is journaled
+	Ran       bool   // the runtime was executed for this intent
 	Status    string // the runtime's word: "" (unknown to it), created, running, paused, stopped
 	PidFile   int    // pid the runtime wrote for this intent, 0 if none
 	Unstarted bool   // the runtime's exec fifo is still there: Start has not let the init run
@@ -17,6 +18,7 @@ type Verdict string
 
 const (
 	Finish Verdict = "finish" // it happened: record the outcome
+	Repeat Verdict = "repeat" // it may have happened and may happen twice: do it again, record the outcome
 	Undo   Verdict = "undo"   // it did not, or can be repeated: as if it was never asked for
 	Fail   Verdict = "fail"   // it failed, with the runtime's own words
 	Lost   Verdict = "lost"   // user code may have run: never again, status unknown
@@ -33,8 +35,10 @@ func Judge(op lifecycle.Op, exec string, o Observation) Verdict {
 		return judgeExec(o)
 	case op == lifecycle.OpExec:
 		return Finish // its only effect is its record
+	case op == lifecycle.OpKill:
+		return Repeat // undone, its replay could find the process it has ended, and be refused
 	}
-	return Undo // kill, delete, close-io: repeating them does no harm
+	return Undo // delete, close-io: a replay does them again
 }
 
 // judgeCreate: no user code runs before Start, so a create that is not
@@ -54,12 +58,13 @@ func judgeStart(o Observation) Verdict {
 	return Undo
 }
 
-// judgeExec: without the mark nothing was forked. With it, runc writes the pid
+// judgeExec: without the mark nothing was forked, and with it the worker may
+// still have died before the runtime was executed. After that runc writes the pid
 // file about 2 ms after user code runs (runc 1.1.5), so its absence proves
 // nothing unless runc said that it failed.
 func judgeExec(o Observation) Verdict {
 	switch {
-	case !o.Launched:
+	case !o.Launched || !o.Ran:
 		return Undo
 	case o.PidFile != 0:
 		return Finish

@@ -22,8 +22,10 @@ func cells(op lifecycle.Op, exec string) map[Observation]Verdict {
 			for _, pid := range []int{0, 42} {
 				for _, unstarted := range []bool{false, true} {
 					for _, failure := range []string{"", "no such file"} {
-						o := Observation{launched, status, pid, unstarted, failure}
-						all[o] = Judge(op, exec, o)
+						for _, ran := range []bool{false, true} {
+							o := Observation{launched, ran, status, pid, unstarted, failure}
+							all[o] = Judge(op, exec, o)
+						}
 					}
 				}
 			}
@@ -53,21 +55,26 @@ func TestEveryCell(t *testing.T) {
 		}
 	}
 	for o, v := range cells(lifecycle.OpStart, "e") {
-		if v == Undo && o.Launched {
+		if v == Undo && o.Launched && o.Ran {
 			t.Errorf("start of an exec %+v: %s: user code may have run and would run twice", o, v)
 		}
-		if !o.Launched && v != Undo {
+		if !(o.Launched && o.Ran) && v != Undo {
 			t.Errorf("start of an exec %+v: %s: nothing was forked", o, v)
 		}
-		if o.Launched && o.PidFile != 0 && v != Finish {
+		if o.Launched && o.Ran && o.PidFile != 0 && v != Finish {
 			t.Errorf("start of an exec %+v: %s: its pid is known", o, v)
 		}
 	}
-	for _, op := range []lifecycle.Op{lifecycle.OpKill, lifecycle.OpDelete, lifecycle.OpCloseIO} {
+	for _, op := range []lifecycle.Op{lifecycle.OpDelete, lifecycle.OpCloseIO} {
 		for o, v := range cells(op, "") {
 			if v != Undo {
 				t.Errorf("%s %+v: %s: want undo", op, o, v)
 			}
+		}
+	}
+	for o, v := range cells(lifecycle.OpKill, "") {
+		if v != Repeat {
+			t.Errorf("kill %+v: %s: a signal that was asked for is sent at least once", o, v)
 		}
 	}
 }
@@ -105,9 +112,17 @@ func table() string {
 	row("start of init", "it has left the exec fifo: running, paused or stopped", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "running"}))
 	row("start of init", "it still waits at the exec fifo, alive or not", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "created", Unstarted: true}))
 	row("start of an exec", "not launched: no runtime was forked", Judge(lifecycle.OpStart, "e", Observation{}))
-	row("start of an exec", "launched, its pid is written", Judge(lifecycle.OpStart, "e", Observation{Launched: true, PidFile: 1}))
-	row("start of an exec", "launched, no pid, the runtime said why it failed", Judge(lifecycle.OpStart, "e", Observation{Launched: true, Failure: "x"}))
-	row("start of an exec", "launched, no pid, the runtime said nothing", Judge(lifecycle.OpStart, "e", Observation{Launched: true}))
-	row("kill, close-io, delete", "anything", Judge(lifecycle.OpKill, "", Observation{}))
+	ran := Observation{Launched: true, Ran: true}
+	row("start of an exec", "launched, but the runtime was never executed", Judge(lifecycle.OpStart, "e", Observation{Launched: true}))
+	row("start of an exec", "the runtime ran, its pid is written", Judge(lifecycle.OpStart, "e", with(ran, func(o *Observation) { o.PidFile = 1 })))
+	row("start of an exec", "the runtime ran, no pid, it said why it failed", Judge(lifecycle.OpStart, "e", with(ran, func(o *Observation) { o.Failure = "x" })))
+	row("start of an exec", "the runtime ran, no pid, it said nothing", Judge(lifecycle.OpStart, "e", ran))
+	row("kill", "anything", Judge(lifecycle.OpKill, "", Observation{}))
+	row("close-io, delete", "anything", Judge(lifecycle.OpDelete, "", Observation{}))
 	return b.String()
+}
+
+func with(o Observation, change func(*Observation)) Observation {
+	change(&o)
+	return o
 }

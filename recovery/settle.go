@@ -16,6 +16,8 @@ type Runtime interface {
 	// WaitOrphans waits for every process that a dead worker's call of the
 	// runtime left running.
 	WaitOrphans(ctx context.Context, intent string) error
+	// Ran reports whether the runtime was executed at all.
+	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
 	// Status returns an error of class ErrNotFound where the runtime does
@@ -57,6 +59,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 		return o, fmt.Errorf("ask the runtime: %w", err)
 	}
 	o.Status = status
+	o.Ran = runtime.Ran(name(intent))
 	o.PidFile, _ = runtime.PidFile(name(intent))
 	o.Failure, _ = runtime.IntentError(name(intent))
 	o.Unstarted = runtime.Unstarted()
@@ -72,7 +75,7 @@ func looks(intent lifecycle.Record) bool {
 func outcome(intent lifecycle.Record, o Observation) []lifecycle.Record {
 	r := lifecycle.Record{Op: intent.Op, Exec: intent.Exec, Intent: intent.Seq, Request: intent.Request}
 	switch Judge(intent.Op, intent.Exec, o) {
-	case Finish:
+	case Finish, Repeat:
 		r.Phase = lifecycle.Done
 		if o.PidFile != 0 {
 			r.Process = &lifecycle.Process{Pid: o.PidFile}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,8 @@ const orphanRound = 250 * time.Millisecond
 
 // WaitOrphans waits for the end of every process that a dead worker left behind for an
 // intent: the runtime itself, and hooks it runs. They are recognised by the marker in
-// their environment. Processes of another mount namespace are the container's (crun's
+// their environment; a fork of the dead worker that has not yet become the runtime,
+// by the worker's name. Processes of another mount namespace are the container's (crun's
 // init has crun's environment until the user's program is started) and do not count.
 // The error is ctx's, naming the processes that are left.
 func (r *Runc) WaitOrphans(ctx context.Context, intent string) error {
@@ -58,13 +60,31 @@ func (r *Runc) orphans(intent string) ([]int, error) {
 		return nil, err
 	}
 	marker := []byte(r.marker(intent))
-	var found []int
+	found := r.unexecuted()
 	for _, pid := range candidates {
 		if carries(pid, marker) && mountNamespace(pid) == own {
 			found = append(found, pid)
 		}
 	}
 	return found, nil
+}
+
+// unexecuted lists forks of a dead worker between fork and execve: children of the
+// keeper with this program's name. The keeper has one worker at a time, this one.
+func (r *Runc) unexecuted() []int {
+	if r.KeeperPID == 0 {
+		return nil
+	}
+	own := command(os.Getpid())
+	return slices.DeleteFunc(children(r.KeeperPID), func(pid int) bool {
+		return pid == os.Getpid() || command(pid) != own
+	})
+}
+
+// command is a process's name; empty for one that has ended.
+func command(pid int) string {
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return string(comm)
 }
 
 func mountNamespace(pid int) string {

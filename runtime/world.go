@@ -21,6 +21,13 @@ func (r *Runc) Unstarted() bool {
 	return err == nil
 }
 
+// Ran reports whether the runtime was executed for an intent: it creates its
+// log file before it does anything else (runc 1.1.5, crun 1.8.1).
+func (r *Runc) Ran(intent string) bool {
+	_, err := os.Lstat(r.file(intent, "log"))
+	return err == nil
+}
+
 // CleanAll removes the files of every intent.
 func (r *Runc) CleanAll() { _ = os.RemoveAll(filepath.Join(r.Bundle, intentDir)) }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/errdefs"
+
 	"perdure/internal/crash"
 	"perdure/runtime"
 	"perdure/store"
@@ -102,7 +104,7 @@ func (c *container) recover() error {
 		return fmt.Errorf("judge open intents: %w", err)
 	}
 	for _, r := range outcomes {
-		crash.Here("recover", crash.BeforeSettle)
+		crash.Here("recover", "", crash.BeforeSettle)
 		if err := c.settle(ctx, open.Open[r.Intent], r); err != nil {
 			return fmt.Errorf("settle %s: %w", r.Op, err)
 		}
@@ -129,6 +131,14 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 		}
 	case r.Op == lifecycle.OpExit:
 		return c.lost(r)
+	case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:
+		params, err := decodeParams[killParams](intent.Params)
+		if err == nil {
+			err = c.kill(ctx, intent, params)
+		}
+		if err != nil && !errdefs.IsNotFound(err) { // gone means that a signal has reached it
+			r.Phase, r.Error = lifecycle.Failed, journaledError(err)
+		}
 	}
 	_, err := c.conclude(ctx, r)
 	return err
@@ -187,7 +197,7 @@ func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
 	if err := io.Started(); err != nil {
 		return fmt.Errorf("%s: resume stdio: %w", processName(exec), err)
 	}
-	if p.Exit != nil {
+	if p, _ = c.state().process(exec); p.Exit != nil { // read again: it may have ended meanwhile
 		io.Exited()
 	}
 	return nil

@@ -156,7 +156,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	if err != nil || begun.Phase != lifecycle.Intent {
 		return begun, err // refused, answered before, or without effect
 	}
-	crash.Here(string(cmd.op), crash.AfterIntent)
+	crash.Here(string(cmd.op), cmd.exec, crash.AfterIntent)
 	if cmd.bringsUp() {
 		defer c.svc.exits.opened()()
 	} else {
@@ -165,7 +165,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	effects, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
 	defer cancel()
 	pid, err := cmd.effect(effects, begun)
-	crash.Here(string(cmd.op), crash.AfterEffect)
+	crash.Here(string(cmd.op), cmd.exec, crash.AfterEffect)
 	outcome := lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number}
 	if err != nil {
 		outcome.Phase, outcome.Error = lifecycle.Failed, journaledError(err)
@@ -237,6 +237,9 @@ func (c *container) open(req request, cmd command) (lifecycle.Record, error) {
 	if err != nil {
 		return r, err
 	}
+	if cmd.effect == nil {
+		crash.Here(string(cmd.op), cmd.exec, crash.AfterOutcome)
+	}
 	return written[0], nil
 }
 
@@ -252,7 +255,7 @@ func (c *container) launched(intent lifecycle.Record) error {
 	if gone {
 		return errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
 	}
-	crash.Here(string(intent.Op), crash.AfterLaunched)
+	crash.Here(string(intent.Op), intent.Exec, crash.AfterLaunched)
 	return err
 }
 
@@ -286,7 +289,7 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 	if err != nil {
 		return r, err
 	}
-	crash.Here(string(r.Op), crash.AfterOutcome)
+	crash.Here(string(r.Op), r.Exec, crash.AfterOutcome)
 	c.runc.Clean(intentName(lifecycle.Record{Op: r.Op, Seq: r.Intent}))
 	if r.Process != nil {
 		c.svc.exits.claim(c, r.Exec, *r.Process)

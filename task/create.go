@@ -137,7 +137,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	if err := s.Keeper.Store(key+"/bundle", dir); err != nil {
 		return nil, fmt.Errorf("container %s: store the bundle with the keeper: %w", id, err)
 	}
-	crash.Here(string(lifecycle.OpCreate), crash.AfterBundle)
+	crash.Here(string(lifecycle.OpCreate), "", crash.AfterBundle)
 	meta := s.meta(id, instance, bundle)
 	meta.Runtime, meta.Root, meta.SystemdCgroup = params.Options.Binary, params.Options.Root, params.Options.SystemdCgroup
 	journal, err := store.Create(bundle, meta)
@@ -148,7 +148,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 		}
 		return nil, fmt.Errorf("container %s: create journal: %w", id, err)
 	}
-	crash.Here(string(lifecycle.OpCreate), crash.AfterJournal)
+	crash.Here(string(lifecycle.OpCreate), "", crash.AfterJournal)
 	if err := s.storeJournal(key, journal); err != nil {
 		_ = journal.Close()
 		_ = os.Remove(filepath.Join(bundle, store.Name))

@@ -132,7 +132,7 @@ func (c *container) goAway() error {
 		}
 		return nil
 	}
-	crash.Here(string(lifecycle.OpDelete), crash.AfterPublish)
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterPublish)
 	c.release()
 	return nil
 }
@@ -141,7 +141,7 @@ func (c *container) goAway() error {
 func (c *container) release() {
 	c.svc.remove(c)
 	c.close()
-	crash.Here(string(lifecycle.OpDelete), crash.BeforeRelease)
+	crash.Here(string(lifecycle.OpDelete), "", crash.BeforeRelease)
 	if err := c.svc.Keeper.Drop(c.key()); err != nil {
 		c.svc.warn(c.id, "drop descriptors", err)
 	}

@@ -185,7 +185,7 @@ func (c *container) exited(exec string, e Exit) bool {
 			done = false
 			return
 		}
-		crash.Here(string(lifecycle.OpExit), crash.BeforeRecord)
+		crash.Here(string(lifecycle.OpExit), exec, crash.BeforeRecord)
 		p.Exit = &lifecycle.Exit{Status: waitStatus(e), At: p.Clamp(e.At), Source: lifecycle.Reaped}
 		var events []store.Event
 		if exec != "" {
@@ -202,7 +202,7 @@ func (c *container) exited(exec string, e Exit) bool {
 	if !done {
 		return false
 	}
-	crash.Here(string(lifecycle.OpExit), crash.AfterRecord)
+	crash.Here(string(lifecycle.OpExit), exec, crash.AfterRecord)
 	c.streams.exited(exec)
 	if exec == "" {
 		c.recordExit()

@@ -87,7 +87,7 @@ func (o *outbox) send(ctx context.Context) error {
 			if err := o.forward(ctx, row); err != nil {
 				return err
 			}
-			crash.Here("publish", crash.BeforeAck)
+			crash.Here("publish", "", crash.BeforeAck)
 			if err := o.journal.Acknowledge(row.Seq); err != nil {
 				o.svc.warn(o.id, "an event that has arrived stays in the outbox", err)
 				return err

@@ -56,12 +56,14 @@ type Envelope struct {
 
 // Settle judges what a dead worker left half done: for each open intent it
 // returns one record of phase done, failed or undone; a done record of create
-// or start carries the pid, the start time of which the container finds out.
+// or start carries the pid, the start time of which the container finds out,
+// and a done record of kill asks for the signal to be sent once more.
 type Settle func(ctx context.Context, state *lifecycle.Container, runtime Inspector) ([]lifecycle.Record, error)
 
 // Inspector tells what is left in the world of an intent.
 type Inspector interface {
 	WaitOrphans(ctx context.Context, intent string) error
+	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
 	Status(ctx context.Context) (status string, pid int, err error)

@@ -3,4 +3,4 @@
 package crash
 
 // Here does nothing in a release build.
-func Here(string, Position) {}
+func Here(operation, exec string, position Position) {}

@@ -3,7 +3,7 @@
 // Every effect has a position before and after it; a position is named
 // <operation>.<position>, for example "start.after-effect". In a release
 // build Here is empty and is compiled away, which a test checks; with the
-// build tag crashpoints it consults PERDURE_CRASH (see on.go).
+// build tag crashpoints it looks up what a test has armed (see on.go).
 package crash
 
 // Position is the place inside an operation, in the order in which an
@@ -29,3 +29,35 @@ const (
 	BeforeSettle  Position = "before-settle"  // recovery: an open intent was judged, nothing committed
 	BeforeRelease Position = "before-release" // delete: all is told, the keeper still holds the descriptors
 )
+
+// All lists every point, for the tests that reach each of them. An operation
+// on an exec has "exec-" before its name.
+func All() []string {
+	command := []Position{AfterIntent, AfterEffect, AfterOutcome}
+	launch := []Position{AfterIntent, AfterLaunched, AfterEffect, AfterOutcome}
+	observation := []Position{BeforeRecord, AfterRecord}
+	var points []string
+	for _, op := range []struct {
+		name      string
+		positions []Position
+	}{
+		{"create", append([]Position{AfterBundle, AfterJournal}, launch...)},
+		{"start", launch},
+		{"exec-exec", []Position{AfterOutcome}},
+		{"exec-start", launch},
+		{"exec-kill", command},
+		{"exec-exit", observation},
+		{"exec-delete", command},
+		{"exec-close-io", command},
+		{"kill", command},
+		{"exit", observation},
+		{"delete", append(command, AfterPublish, BeforeRelease)},
+		{"publish", []Position{BeforeAck}},
+		{"recover", []Position{BeforeSettle}},
+	} {
+		for _, position := range op.positions {
+			points = append(points, op.name+"."+string(position))
+		}
+	}
+	return points
+}

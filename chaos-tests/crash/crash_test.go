@@ -1,0 +1,147 @@
+// Package crash ends the worker with SIGKILL at each crash point, once, in the
+// middle of a whole life of a container, and expects that nobody noticed.
+package crash
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"perdure/chaos-tests/daemon"
+	"perdure/chaos-tests/harness"
+	"perdure/internal/crash"
+)
+
+const limit = 30 * time.Second
+
+// worker is the build with crash points; `make integration` makes it.
+const worker = "../../bin/test/perdure-crashpoints"
+
+// prerequisites are points that have to fire before another can be reached.
+var prerequisites = map[string]string{
+	"recover.before-settle": "exec-start.after-effect",
+}
+
+func TestEveryPoint(t *testing.T) {
+	run(t, false, func(string) bool { return true })
+}
+
+// TestEveryPointWithTerminals is the same life with ttys, where stdio differs.
+func TestEveryPointWithTerminals(t *testing.T) {
+	run(t, true, func(point string) bool {
+		op, _, _ := strings.Cut(point, ".")
+		return op == "create" || op == "exec-start" || op == "recover"
+	})
+}
+
+// run lives one life for each point, all with one containerd.
+func run(t *testing.T, terminal bool, wanted func(point string) bool) {
+	if daemon.Runtime() == harness.Stock {
+		t.Skip("crash points are compiled into perdure only")
+	}
+	path, err := filepath.Abs(worker)
+	check(t, err)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: make integration builds it", err)
+	}
+	dir := t.TempDir()
+	h := harness.New(t, "PERDURE_WORKER="+path, "PERDURE_CRASH_DIR="+dir)
+	for _, point := range crash.All() {
+		if !wanted(point) {
+			continue
+		}
+		t.Run(point, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(h.Context(), 2*time.Minute)
+			defer cancel()
+			// A point of recovery needs a worker that has died before.
+			armed := point
+			if first, ok := prerequisites[point]; ok {
+				check(t, os.Remove(filepath.Join(dir, first)))
+				armed += "\n" + first
+			}
+			check(t, os.WriteFile(filepath.Join(dir, "armed"), []byte(armed), 0o600))
+			life(ctx, t, h, strings.ReplaceAll(point, ".", "-"), terminal)
+			if _, err := os.Stat(filepath.Join(dir, point)); err != nil {
+				t.Errorf("the point was never reached: %v", err)
+			}
+		})
+	}
+}
+
+// life is everything a container and its execs do. Each process leaves a token
+// when it runs, so one that was started twice shows.
+func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, terminal bool) {
+	tokens := t.TempDir()
+	mount := specs.Mount{Type: "bind", Source: tokens, Destination: "/tokens", Options: []string{"rbind", "rw"}}
+	script := `echo init >> /tokens/init; trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done`
+	c, err := h.Run(ctx, id, harness.Config{Args: shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}})
+	check(t, err)
+	pid := c.Task.Pid()
+
+	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: shell("echo e1 >> /tokens/e1; echo said; exit 5"), Terminal: terminal})
+	check(t, err)
+	result, err := e.Finish(ctx)
+	check(t, err)
+	if said := strings.TrimSpace(result.Stdout); result.Code != 5 || said != "said" {
+		t.Errorf("e1 ended with %d and said %q", result.Code, said)
+	}
+
+	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e2", Args: shell("echo e2 >> /tokens/e2; exec sleep 1000"), Terminal: terminal})
+	check(t, err)
+	check(t, e.Kill(ctx, syscall.SIGKILL))
+	if result, err = e.Finish(ctx); err != nil || result.Code != 137 {
+		t.Errorf("e2 ended with %d, %v", result.Code, err)
+	}
+
+	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e3", Args: shell("echo e3 >> /tokens/e3; cat"), Stdin: strings.NewReader("through\n"), Terminal: false})
+	check(t, err)
+	check(t, e.CloseIO(ctx, client.WithStdinCloser))
+	if result, err = e.Finish(ctx); err != nil || result.Code != 0 || result.Stdout != "through\n" {
+		t.Errorf("e3 ended with %d, %v, and said %q", result.Code, err, result.Stdout)
+	}
+
+	check(t, c.Load(ctx))
+	if c.Task.Pid() != pid {
+		t.Errorf("the init was %d and is %d", pid, c.Task.Pid())
+	}
+	check(t, c.Task.Kill(ctx, syscall.SIGTERM))
+	exit, err := c.Wait(ctx)
+	check(t, err)
+	deleted, err := c.Task.Delete(ctx)
+	check(t, err)
+	if exit.Code != 9 || deleted.ExitCode() != 9 || !deleted.ExitTime().Equal(exit.At) {
+		t.Errorf("the init ended with %d at %v for Wait and %d at %v for Delete, want 9", exit.Code, exit.At, deleted.ExitCode(), deleted.ExitTime())
+	}
+	c.Task = nil
+
+	events := []string{"create", "start"}
+	for _, e := range []string{"e1", "e2", "e3"} {
+		events = append(events, "exec-added "+e, "exec-started "+e, "exit "+e)
+	}
+	_, err = h.Events.Expect(limit, id, append(events, "exit", "delete")...)
+	check(t, err)
+	for _, who := range []string{"init", "e1", "e3"} {
+		if text, err := os.ReadFile(filepath.Join(tokens, who)); err != nil || string(text) != who+"\n" {
+			t.Errorf("%s has run %d times, want once (%v)", who, strings.Count(string(text), "\n"), err)
+		}
+	}
+	if text, _ := os.ReadFile(filepath.Join(tokens, "e2")); strings.Count(string(text), "\n") > 1 {
+		t.Errorf("e2 has run %q", text) // it may be killed before it says so
+	}
+}
+
+func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,148 @@
+package keeper_test
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"perdure/recovery/keeper/rendezvous"
+)
+
+// gone waits until no process has the pid, that is, until the keeper reaped it.
+func (k *kept) gone(pid int) {
+	k.t.Helper()
+	k.eventually("the end of the worker", func() bool { return unix.Kill(pid, 0) != nil })
+}
+
+func TestIdleWorkerStaysAway(t *testing.T) {
+	k := run(t, "normal", `{"FreshWait":1}`)
+	first := k.hello()
+	client := k.dial()
+	wait := call(client, "Wait", "")
+	k.request("Wait")
+	k.ask(client, "Rest", "")
+	k.gone(first.PID)
+	// With exit code 0 and nothing but a Wait pending, no worker comes back. What
+	// proves it is that the next life begins with this request.
+	if got := k.ask(client, "Echo", "wake up"); got != "wake up" {
+		t.Errorf("answer %q", got)
+	}
+	if e := k.hello(); e.Life != 2 {
+		t.Errorf("life %d, want 2", e.Life)
+	}
+	k.next("the Wait again", func(e event) bool { return e.Method == "Wait" && e.Call.Replay })
+	select {
+	case a := <-wait:
+		t.Errorf("the Wait was answered: %+v", a)
+	default:
+	}
+}
+
+func TestExitWakesAnIdleWorker(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	client := k.dial()
+	gate := k.orphans(1, 5)
+	k.ask(client, "Rest", "")
+	k.gone(first.PID)
+	gate.Close()
+	k.next("the exit", func(e event) bool {
+		return e.Event == "exit" && e.Life == 2 && e.Exit.Status.ExitStatus() == 5
+	})
+}
+
+func TestFreshWaitBringsAWorkerBack(t *testing.T) {
+	k := run(t, "normal", "")
+	k.hello()
+	client := k.dial()
+	call(client, "Wait", "")
+	k.request("Wait")
+	k.ask(client, "Rest", "")
+	// It may never have read the Wait, for all the keeper knows.
+	k.next("the Wait again", func(e event) bool { return e.Method == "Wait" && e.Life == 2 })
+}
+
+func TestLeave(t *testing.T) {
+	k := run(t, "normal", "")
+	k.hello()
+	client := k.dial()
+	wait := call(client, "Wait", "")
+	k.request("Wait")
+	slow := call(client, "Replayed", "answered first")
+	k.request("Replayed")
+	if got := k.ask(client, "Leave", "bye"); got != "bye" {
+		t.Errorf("answer %q", got)
+	}
+	for _, suffix := range []string{"", ".start", ".keeper"} {
+		if _, err := os.Stat(k.socket + suffix); !os.IsNotExist(err) {
+			t.Errorf("%s%s is still there: %v", k.socket, suffix, err)
+		}
+	}
+	// It owes an answer still, and goes on serving for it.
+	kill(t, k.seen[0].PID)
+	if a := <-slow; a.err != nil || a.text != "answered first" {
+		t.Errorf("request unanswered when the keeper was told to leave: %+v", a)
+	}
+	if a := <-wait; a.err == nil {
+		t.Errorf("the Wait was answered: %+v", a)
+	}
+	if status := k.exited(); !status.Exited() || status.ExitStatus() != 0 {
+		t.Errorf("keeper ended with %v", status)
+	}
+}
+
+func TestLeaveWaitsForTheLock(t *testing.T) {
+	k := run(t, "normal", "")
+	k.hello()
+	lock, err := rendezvous.LockStart(k.socket, 0)
+	must(t, err)
+	client := k.dial()
+	leave := call(client, "Leave", "bye")
+	k.request("Leave")
+	k.ask(client, "Echo", "still served")
+	if !rendezvous.Connectable(k.socket) {
+		t.Error("gone while another start looked")
+	}
+	// That other start has looked: its client will come, so nobody leaves.
+	must(t, lock.Close())
+	if a := <-leave; a.err == nil {
+		t.Errorf("left though another start was given the socket: %+v", a)
+	}
+	// The client came, and is through: now it may leave.
+	k.ask(k.dial(), "Echo", "the promised one")
+	k.ask(client, "Leave", "bye")
+	k.exited()
+}
+
+func TestWantShutdownIsRemembered(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	if first.Wanted {
+		t.Error("wanted from the beginning")
+	}
+	k.ask(k.dial(), "WantShutdown", "")
+	kill(t, first.PID)
+	if e := k.hello(); !e.Wanted {
+		t.Error("forgotten")
+	}
+}
+
+func TestWorkerLeavesWithTheKeeper(t *testing.T) {
+	k := run(t, "normal", "")
+	worker := k.hello().PID
+	kill(t, k.pid)
+	k.exited()
+	fd, err := unix.PidfdOpen(worker, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); err != nil || n == 0 {
+			t.Error("the worker outlives its keeper")
+		}
+	}
+	dead, err := rendezvous.Dead(k.socket)
+	must(t, err)
+	if !dead {
+		t.Error("the keeper's lock is still held")
+	}
+}

@@ -1,0 +1,162 @@
+package keeper_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStoreFetchDrop(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	client := k.dial()
+	pipe := filepath.Join(k.dir, "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	for _, name := range []string{"c/a", "c/a/b", "c/ab"} {
+		k.ask(client, "Store", name+" "+pipe)
+	}
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteString("kept")
+	must(t, err)
+	kill(t, first.PID)
+	if e := k.hello(); len(e.Names) != 3 {
+		t.Errorf("names %v, want three", e.Names)
+	}
+	if got := k.ask(client, "Read", "c/a/b"); got != "kept" {
+		t.Errorf("read %q from a stored fifo", got)
+	}
+	k.ask(client, "Drop", "c/a")
+	for name, want := range map[string]string{"c/a": "not stored", "c/a/b": "not stored", "c/ab": "more"} {
+		if want == "more" {
+			_, err = f.WriteString(want)
+			must(t, err)
+		}
+		if got := k.ask(client, "Read", name); got != want {
+			t.Errorf("read of %s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestManyNamesInWelcome(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	client := k.dial()
+	const n = 1500
+	for i := range n {
+		k.ask(client, "Store", fmt.Sprintf("c/container-with-a-name-of-some-length-%060d/exec/%d /dev/null", i, i))
+	}
+	kill(t, first.PID)
+	if e := k.hello(); len(e.Names) != n {
+		t.Errorf("%d names, want %d", len(e.Names), n)
+	}
+}
+
+// pty returns a master and the path of its slave.
+func pty(t *testing.T) (*os.File, string) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	must(t, err)
+	t.Cleanup(func() { master.Close() })
+	raw, err := master.SyscallConn()
+	must(t, err)
+	var n int
+	must(t, raw.Control(func(fd uintptr) {
+		must(t, unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0))
+		n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+	}))
+	must(t, err)
+	return master, "/dev/pts/" + strconv.Itoa(n)
+}
+
+// A pty master sent to the console listener as runc does it is not lost with a
+// worker that is killed while it takes it over.
+func TestConsoleMasterSurvivesTheWorker(t *testing.T) {
+	k := run(t, "normal", "")
+	k.hello()
+	client := k.dial()
+	console := filepath.Join(k.dir, "console.sock")
+	k.ask(client, "Listen", console)
+	if got := k.ask(client, "Accept", ""); got != "nothing" {
+		t.Fatalf("accept on an idle listener: %q", got)
+	}
+	master, path := pty(t)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: console, Net: "unix"})
+	must(t, err)
+	raw, err := master.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
+		_, _, err = conn.WriteMsgUnix([]byte("console"), unix.UnixRights(int(fd)), nil)
+	}))
+	must(t, err)
+	slave, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
+	defer slave.Close()
+	conn.Close()
+	master.Close() // runc is gone; only the queued message has the master
+
+	died := call(client, "Accept", "die") // the first worker dies with the connection
+	k.next("the next worker", func(e event) bool {
+		return e.Event == "hello" && e.Life == 2 && contains(e.Names, "console/conn")
+	})
+	if a := <-died; a.err != nil || a.text != "nothing" {
+		t.Errorf("replayed accept: %+v", a)
+	}
+	k.ask(client, "TakeMaster", "")
+	_, err = slave.WriteString("output\n")
+	must(t, err)
+	if got := k.ask(client, "Read", "console/master"); got != "output\r\n" {
+		t.Errorf("read %q from the master", got)
+	}
+}
+
+func contains(list []string, want string) bool {
+	for _, have := range list {
+		if have == want {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWakeStartsAnIdleWorker(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	client := k.dial()
+	pipe := filepath.Join(k.dir, "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	k.ask(client, "Store", "in "+pipe)
+	k.ask(client, "Wake", "in")
+	k.ask(client, "Rest", "")
+	k.gone(first.PID)
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteString("x")
+	must(t, err)
+	e := k.next("the wake", func(e event) bool { return e.Event == "woken" })
+	if e.Life != 2 || e.Wake.Name != "in" || e.Wake.Mask&unix.EPOLLIN == 0 {
+		t.Errorf("woken %+v", e)
+	}
+	// One shot: the mark is spent though the fifo is readable still.
+	_, err = f.WriteString("x")
+	must(t, err)
+	k.ask(client, "Echo", "x")
+	k.ask(client, "Wake", "in")
+	k.next("the second wake", func(e event) bool { return e.Event == "woken" })
+	count := 0
+	for _, e := range k.seen {
+		if e.Event == "woken" {
+			count++
+		}
+	}
+	if count != 2 {
+		t.Errorf("%d wakes for two marks", count)
+	}
+}
