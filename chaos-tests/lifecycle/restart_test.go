@@ -58,6 +58,9 @@ func TestStoppedTaskOverARestart(t *testing.T) {
 	c := run(ctx, t, h, "stopped", harness.Config{Args: shell("exit 7")})
 	exit, err := c.Wait(ctx)
 	check(t, err)
+	// What containerd has taken but not yet passed on dies with it.
+	_, err = h.Events.Await(limit, "stopped", "exit")
+	check(t, err)
 
 	restart(ctx, t, h, func() {})
 
