@@ -59,9 +59,11 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 		return nil
 	}
 	what := fmt.Sprintf("container %s: OCI runtime %s failed", r.ID, op)
+	// go-runc does not wrap what it passes on, so the error cannot be asked.
+	_, missing := exec.LookPath(r.Binary)
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("%s: no runtime binary %q in PATH: install it or set the runtime's BinaryName option: %w", what, r.Binary, err)
+	case missing != nil:
+		return fmt.Errorf("%s: install the runtime or set its BinaryName option: %w", what, missing)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("%s: the runtime did not end in time and was killed (limit %s): %w", what, r.Timeout, context.DeadlineExceeded)
 	case ctx.Err() != nil:
