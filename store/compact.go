@@ -49,7 +49,9 @@ func (x *compaction) plan(c *change, oldest uint64) {
 func (x *compaction) committed(c *change) {
 	if c.compacts {
 		x.remove(c.garbage)
-		x.records, x.bytes = 0, 0
+		if len(c.garbage) < compactLimit/2 { // else there is more, and the next Commit goes on
+			x.records, x.bytes = 0, 0
+		}
 	}
 	for _, r := range c.records {
 		x.entries = append(x.entries, r.Entry())

@@ -88,13 +88,16 @@ func (h *heap) add(e Entry) {
 	}
 }
 
-// bury ends the life of a deleted exec: all of it goes, or none of it while an answer is still owed.
+// bury ends the life of a deleted exec: all of it goes, or, while an answer is still owed, what has left no
+// trace.
 func (h *heap) bury(exec string) {
 	life := h.lives[exec]
 	delete(h.lives, exec)
 	if !slices.ContainsFunc(life, func(g *group) bool { return g.pinned }) && h.mark(life...) {
 		h.deleted++
+		return
 	}
+	h.sweep(life)
 }
 
 // mark makes groups garbage, all or, where there is no room, none.
@@ -113,7 +116,7 @@ func (h *heap) mark(groups ...*group) bool {
 	return true
 }
 
-// sweep marks what has left no trace in the state of a process that is still there.
+// sweep marks what has left no trace in the state of the process.
 func (h *heap) sweep(life []*group) {
 	seen := map[Op]bool{}
 	for _, g := range life {
