@@ -31,7 +31,7 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		c.adoptDeleted(oldest)
 	case v.Init.State == "" && len(v.Open) == 0:
 		close(c.adopted)
-		c.vanish() // killed before the intent of its create
+		c.vanish(false) // killed before the intent of its create
 	default:
 		s.enter(c)
 		c.claimLive()
@@ -39,7 +39,7 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		go func() {
 			defer close(c.adopted)
 			defer closed()
-			if err := c.recover(); err != nil {
+			if err := c.recover(oldest); err != nil {
 				s.warn(c.id, "re-adoption is incomplete", err)
 			}
 		}()
@@ -47,13 +47,17 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	return nil
 }
 
+// createRequest is the number of the request whose create is open.
+func createRequest(state *lifecycle.Container) uint64 {
+	r, _ := state.Opened(lifecycle.OpCreate, "")
+	return r.Request
+}
+
 // createOf finds the parameters of the create, concluded or still open.
 func createOf(state *lifecycle.Container) (createParams, error) {
 	raw := state.Init.Params
-	for _, r := range state.Open {
-		if r.Op == lifecycle.OpCreate {
-			raw = r.Params
-		}
+	if r, ok := state.Opened(lifecycle.OpCreate, ""); ok {
+		raw = r.Params
 	}
 	return decodeParams[createParams](raw)
 }
@@ -89,7 +93,7 @@ func (c *container) claimLive() {
 }
 
 // recover settles the open intents and takes over the stdio.
-func (c *container) recover() error {
+func (c *container) recover(oldest uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
 	if err := c.resumeStreams(); err != nil {
@@ -110,7 +114,7 @@ func (c *container) recover() error {
 		}
 	}
 	if c.state().Init.State == "" {
-		c.vanish()
+		c.vanish(createRequest(open) >= oldest)
 	}
 	return nil
 }
@@ -125,7 +129,7 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 		if err := c.resumeStream(r.Exec, intent); err != nil {
 			return err
 		}
-	case brings && r.Op == lifecycle.OpStart:
+	case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Failed:
 		if err := c.svc.Keeper.Drop(c.ioPrefix(r.Exec)); err != nil {
 			return fmt.Errorf("drop descriptors: %w", err)
 		}

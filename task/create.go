@@ -65,7 +65,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	err = c.run(ctx, command{op: lifecycle.OpCreate, params: c.params, effect: c.create}, &answer)
 	if err != nil {
 		if c.state().Init.State == "" {
-			c.vanish() // also where the outcome could not be written: nothing happened
+			c.vanish(false) // also where the outcome could not be written: nothing happened
 		}
 		return nil, err
 	}
@@ -116,9 +116,10 @@ func (s *Service) open(ctx context.Context, id, bundle string, params createPara
 		return nil, err
 	}
 	defer s.unreserve(id)
-	c, err := s.begin(id, strconv.FormatUint(req.number, 10), bundle, params)
+	instance := strconv.FormatUint(req.number, 10)
+	c, err := s.begin(id, instance, bundle, params)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Keeper.Drop(keeperKey(id, instance)))
 	}
 	close(c.adopted)
 	s.enter(c)
@@ -142,7 +143,6 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	meta.Runtime, meta.Root, meta.SystemdCgroup = params.Options.Binary, params.Options.Root, params.Options.SystemdCgroup
 	journal, err := store.Create(bundle, meta)
 	if err != nil {
-		_ = s.Keeper.Drop(key)
 		if errors.Is(err, store.ErrExists) {
 			return nil, errorf(errdefs.ErrAlreadyExists, "container %s: bundle %s has a journal of a task; delete that task first", id, bundle)
 		}
@@ -152,7 +152,6 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	if err := s.storeJournal(key, journal); err != nil {
 		_ = journal.Close()
 		_ = os.Remove(filepath.Join(bundle, store.Name))
-		_ = s.Keeper.Drop(key)
 		return nil, fmt.Errorf("container %s: %w", id, err)
 	}
 	return newContainer(s, journal, params), nil
@@ -232,8 +231,9 @@ func (c *container) undoCreate(ctx context.Context) error {
 }
 
 // vanish takes back a container whose create did not succeed: nothing of it is
-// left, and its id can be used again.
-func (c *container) vanish() {
+// left, and its id can be used again. Where the create is to be made again the
+// keeper goes on holding the client's fifos, or their readers would see an end.
+func (c *container) vanish(again bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
 	if err := c.undoCreate(ctx); err != nil {
@@ -243,8 +243,14 @@ func (c *container) vanish() {
 	bundle := c.journal.Meta().Bundle
 	_ = os.Remove(filepath.Join(bundle, store.Name))
 	c.runc.CleanAll()
-	if err := c.svc.Keeper.Drop(c.key()); err != nil {
-		c.svc.warn(c.id, "drop descriptors", err)
+	drop := []string{c.key()}
+	if again {
+		drop = []string{c.key() + "/bundle", c.key() + "/journal"}
+	}
+	for _, names := range drop {
+		if err := c.svc.Keeper.Drop(names); err != nil {
+			c.svc.warn(c.id, "drop descriptors", err)
+		}
 	}
 	c.svc.remove(c)
 }

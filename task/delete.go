@@ -78,7 +78,7 @@ func (c *container) waitTold(ctx context.Context) error {
 
 func (c *container) deleteExec(ctx context.Context, intent lifecycle.Record) (int, error) {
 	c.drain(ctx, intent.Exec)
-	return 0, c.streams.close(intent.Exec)
+	return 0, c.closeStreams(intent.Exec)
 }
 
 func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (int, error) {
@@ -87,17 +87,30 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 		return 0, err
 	}
 	for exec := range c.state().Execs {
-		if err := c.streams.close(exec); err != nil {
-			return 0, fmt.Errorf("container %s: exec %s: close stdio: %w", c.id, exec, err)
+		if err := c.closeStreams(exec); err != nil {
+			return 0, err
 		}
 	}
-	if err := c.streams.close(""); err != nil {
-		return 0, fmt.Errorf("container %s: close stdio: %w", c.id, err)
+	if err := c.closeStreams(""); err != nil {
+		return 0, err
 	}
 	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		return 0, fmt.Errorf("container %s: unmount rootfs: %w", c.id, err)
 	}
 	return 0, nil
+}
+
+// closeStreams lets a process's descriptors go, also those of a start that a
+// dead worker began and nobody repeated.
+func (c *container) closeStreams(exec string) error {
+	err := c.streams.close(exec)
+	if err == nil {
+		err = c.svc.Keeper.Drop(c.ioPrefix(exec))
+	}
+	if err != nil {
+		return fmt.Errorf("container %s: %s: close stdio: %w", c.id, processName(exec), err)
+	}
+	return nil
 }
 
 func (c *container) drain(ctx context.Context, exec string) {

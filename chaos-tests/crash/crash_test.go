@@ -80,7 +80,7 @@ func run(t *testing.T, terminal bool, wanted func(point string) bool) {
 func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, terminal bool) {
 	tokens := t.TempDir()
 	mount := specs.Mount{Type: "bind", Source: tokens, Destination: "/tokens", Options: []string{"rbind", "rw"}}
-	script := `echo init >> /tokens/init; trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done`
+	script := `echo init >> /tokens/init; echo up; trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done`
 	c, err := h.Run(ctx, id, harness.Config{Args: shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}})
 	check(t, err)
 	pid := c.Task.Pid()
@@ -120,6 +120,9 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 		t.Errorf("the init ended with %d at %v for Wait and %d at %v for Delete, want 9", exit.Code, exit.At, deleted.ExitCode(), deleted.ExitTime())
 	}
 	c.Task = nil
+	if said := strings.TrimSpace(c.Stdout.String()); said != "up" {
+		t.Errorf("the init has said %q", said)
+	}
 
 	events := []string{"create", "start"}
 	for _, e := range []string{"e1", "e2", "e3"} {
