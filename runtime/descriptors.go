@@ -15,6 +15,9 @@ type Descriptors interface {
 	// Store keeps a duplicate of f under a name, replacing an earlier one. It is safe
 	// with the keeper when Store returns.
 	Store(name string, f *os.File) error
+	// Open opens a fifo read-write and keeps that under a name; fifo is a descriptor
+	// without access (O_PATH).
+	Open(name string, fifo *os.File) error
 	// Fetch returns a new duplicate; os.ErrNotExist where there is none.
 	Fetch(name string) (*os.File, error)
 	// Drop closes the descriptor of that name and everything below it (prefix + "/").
@@ -32,9 +35,11 @@ type Descriptors interface {
 //	stdout.fifo console          copied: from the terminal
 //	stdin.fifo stdin stdin.hold  fed: from the client's fifo to the process's pipe
 //	stdin.fifo stdin             fed until the fifo's last writer is gone (CloseStdin was called)
+//	anchor/...                   the client's fifos, held while the rest is being made
 //	console.listener             the runtime has not delivered the terminal
 //	console.connection           it may be queued on this connection
 const (
+	nameAnchor     = "anchor"
 	nameFifo       = ".fifo"
 	nameHold       = ".hold"
 	nameConsole    = "console"

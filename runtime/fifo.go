@@ -18,26 +18,38 @@ func checkPath(path string) error {
 	return nil
 }
 
-// openFifo opens the client's fifo; flags are those of open(2), close-on-exec is
-// added. The file is looked at through a descriptor without access, so that opening
-// what turns out not to be a fifo has no side effect and cannot block.
-func openFifo(path string, flags int) (*os.File, error) {
-	handle, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+// findFifo returns a descriptor without access (O_PATH) of the client's fifo: so
+// what turns out not to be a fifo is not opened, and nothing blocks.
+func findFifo(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("stdio fifo %s does not exist, the client has to make it first: %w", path, errdefs.ErrInvalidArgument)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
 	}
-	defer unix.Close(handle)
+	fifo := os.NewFile(uintptr(fd), path)
 	var stat unix.Stat_t
-	if err := unix.Fstat(handle, &stat); err != nil {
+	if err := unix.Fstat(fd, &stat); err != nil {
+		closeAll(fifo)
 		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+		closeAll(fifo)
 		return nil, fmt.Errorf("stdio %s is not a fifo: %w", path, errdefs.ErrInvalidArgument)
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", handle), flags|unix.O_CLOEXEC, 0)
+	return fifo, nil
+}
+
+// openFifo opens the client's fifo; flags are those of open(2), close-on-exec is
+// added.
+func openFifo(path string, flags int) (*os.File, error) {
+	found, err := findFifo(path)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("stdio fifo %s: %w", path, err)
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,9 @@ func (io *IO) open() error {
 		if err := checkPath(path); err != nil {
 			return err
 		}
+	}
+	if err := io.anchor(); err != nil {
+		return err
 	}
 	o := &opening{io: io}
 	err := o.openAll()
@@ -57,13 +61,42 @@ func (o *opening) openAll() error {
 	return errors.Join(o.output(stdout, o.io.stdio.Stdout), o.output(stderr, o.io.stdio.Stderr))
 }
 
-// handOver gives everything to the keeper, a stream's fifo before its source.
+// anchor has the keeper open the client's fifos before this worker does: a killed
+// worker must not be the only one that had them open, or the client sees an end.
+func (io *IO) anchor() error {
+	for i, path := range []string{io.stdio.Stdin, io.stdio.Stdout, io.stdio.Stderr} {
+		if path == "" {
+			continue
+		}
+		fifo, err := findFifo(path)
+		if err != nil {
+			return err
+		}
+		err = io.d.Open(io.key(nameAnchor+"/"+names[i]), fifo)
+		closeAll(fifo)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handOver gives everything to the keeper, a stream's fifo before its source. What an
+// earlier attempt stored is replaced name by name, and the rest of it dropped.
 func (o *opening) handOver() error {
-	if err := o.io.d.Drop(o.io.prefix); err != nil {
-		return err
+	stale := []string{
+		names[stdin] + nameFifo, names[stdin] + nameHold, names[stdin],
+		names[stdout] + nameFifo, names[stdout], names[stderr] + nameFifo, names[stderr],
+		nameConsole, nameListener, nameConnection,
 	}
 	for _, s := range o.stored {
 		if err := o.io.d.Store(o.io.key(s.name), s.file); err != nil {
+			return err
+		}
+		stale = slices.DeleteFunc(stale, func(name string) bool { return name == s.name })
+	}
+	for _, name := range append(stale, nameAnchor) {
+		if err := o.io.d.Drop(o.io.key(name)); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,9 @@ import (
 // resume looks at which names are stored and goes on from the stage they stand for;
 // see the table of names.
 func (io *IO) resume() error {
+	if err := io.d.Drop(io.key(nameAnchor)); err != nil {
+		return err
+	}
 	if io.opts.StdinClosed {
 		if err := io.CloseStdin(); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 // Store, Fetch, Drop and Accept are acknowledged when they return.
 type Keeper interface {
 	Store(name string, f *os.File) error
+	Open(name string, fifo *os.File) error
 	Fetch(name string) (*os.File, error)
 	Drop(prefix string) error
 	Accept(listener, name string) (*os.File, error)

@@ -123,7 +123,7 @@ func (k *keeper) readControl() bool {
 	switch {
 	case err != nil || flags&unix.MSG_TRUNC != 0:
 		k.garbage(protocol.ErrMessage.Error())
-	case len(fds) > 1 || len(fds) == 1 && m.Type != protocol.Store:
+	case len(fds) > 1 || len(fds) == 1 && m.Type != protocol.Store && m.Type != protocol.Open:
 		k.garbage("descriptors where none belong")
 	case (m.Type == protocol.Hello) != k.worker.greeted.IsZero():
 		k.garbage("hello missing or said twice")
@@ -140,13 +140,15 @@ func (k *keeper) readControl() bool {
 	return !k.worker.distrusted
 }
 
-// control carries out one message; fd is Store's, and taken over.
+// control carries out one message; fd is Store's or Open's, and taken over.
 func (k *keeper) control(m protocol.Message, fd int) {
 	switch m.Type {
 	case protocol.Hello:
 		k.hello(m)
 	case protocol.Store:
 		k.reply(m.Call, k.keep(m.Name, fd), -1)
+	case protocol.Open:
+		k.reply(m.Call, k.openStored(m.Name, fd), -1)
 	case protocol.Fetch:
 		k.fetch(m)
 	case protocol.Drop:

@@ -19,8 +19,7 @@ func (k *kept) orphans(n, status int) *os.File {
 	gate, err := os.OpenFile(path, os.O_RDWR, 0)
 	must(k.t, err)
 	k.t.Cleanup(func() { gate.Close() })
-	script := fmt.Sprintf("exec 3<%s; i=0; while [ $i -lt %d ]; do (read x <&3; exit %d) & i=$((i+1)); done", path, n, status)
-	k.ask(k.dial(), "Shell", script)
+	k.ask(k.dial(), "Spawn", fmt.Sprintf("%s %d %d", path, n, status))
 	k.eventually(fmt.Sprint(n, " orphans"), func() bool { return len(children(k.t, k.pid)) >= n+1 })
 	return gate
 }

@@ -116,11 +116,6 @@ func TestPoisonByPanic(t *testing.T) {
 		t.Errorf("a Wait was answered: %+v", a)
 	default:
 	}
-	k.hello()
-	k.hello()
-	if e := k.hello(); e.Life != 3 {
-		t.Errorf("life %d, want the third: two panics", e.Life)
-	}
 	k.next("the Wait again", func(e event) bool { return e.Method == "Wait" && e.Life == 3 })
 	k.ask(client, "Echo", "goes on")
 }

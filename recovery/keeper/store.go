@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,26 @@ func (k *keeper) drop(prefix string) {
 			delete(k.store, name)
 		}
 	}
+}
+
+// openStored opens a fifo that came as a descriptor without access (O_PATH), and
+// keeps it before anybody else has it open: an end that only a worker held
+// would be closed with the worker, which the fifo's other side takes for the
+// end. A fifo opened for both directions never blocks (fifo(7)). fd is taken over.
+func (k *keeper) openStored(name string, fd int) string {
+	if fd < 0 {
+		return k.keep(name, fd)
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return "only a fifo can be opened"
+	}
+	opened, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err.Error()
+	}
+	return k.keep(name, opened)
 }
 
 // acceptStored accepts on a stored listener and keeps the connection before the

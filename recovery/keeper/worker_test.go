@@ -263,7 +263,7 @@ func (w *fake) methods() map[string]handler {
 			}
 			select {}
 		},
-		"Shell": w.shell,
+		"Spawn": w.spawn,
 		"Store": w.store,
 		"Drop": func(_ context.Context, _ protocol.Call, in string) (string, error) {
 			return in, w.client.Drop(in)
@@ -276,14 +276,14 @@ func (w *fake) methods() map[string]handler {
 	}
 }
 
-// shell runs a command in the background and answers with its pid.
-func (w *fake) shell(_ context.Context, _ protocol.Call, in string) (string, error) {
-	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", in}, &os.ProcAttr{Dir: "/"})
+// spawn runs this program as spawner, whose children become orphans.
+func (w *fake) spawn(_ context.Context, _ protocol.Call, in string) (string, error) {
+	p, err := os.StartProcess("/proc/self/exe", append([]string{"keeper.test", "spawner"}, strings.Fields(in)...), &os.ProcAttr{Dir: "/"})
 	if err != nil {
 		return "", err
 	}
-	go p.Wait()
-	return fmt.Sprint(p.Pid), nil
+	_, err = p.Wait()
+	return in, err
 }
 
 // store opens the fifo or file "name path" and leaves it with the keeper.

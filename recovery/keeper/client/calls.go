@@ -69,6 +69,16 @@ func (c *Client) Store(name string, f *os.File) error {
 	return nil
 }
 
+// Open has the keeper open a fifo read-write and keep that under name, so that
+// there is no moment in which only this worker has it open. fifo is a
+// descriptor without access (O_PATH) and stays the caller's.
+func (c *Client) Open(name string, fifo *os.File) error {
+	if _, err := c.do(protocol.Message{Type: protocol.Open, Name: name}, fifo); err != nil {
+		return fmt.Errorf("opening %s in the keeper: %w", name, err)
+	}
+	return nil
+}
+
 // Fetch returns a duplicate of a stored descriptor (the same open file
 // description); the caller closes it. A name that is not stored is
 // os.ErrNotExist.

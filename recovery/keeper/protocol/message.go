@@ -23,6 +23,7 @@ const (
 	Pong                         // answer to Ping Number
 	WantShutdown                 // remember, over workers, that containerd asked for Shutdown
 	Leave                        // unlink the socket; exit when every answer but Wait's is written
+	Open                         // open the attached fifo read-write, keep that as Name
 )
 
 // Keeper to worker.
@@ -90,7 +91,7 @@ func (m *Message) walk(v visitor) bool {
 	case Hello:
 		v.number(&m.Protocol)
 		v.text(&m.Version)
-	case Store, Fetch, Drop:
+	case Store, Fetch, Drop, Open:
 		v.number(&m.Call)
 		v.text(&m.Name)
 	case Accept:

@@ -1,0 +1,65 @@
+package runtime
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// watchD looks for threads of the test and its descendants that stay in
+// uninterruptible sleep. Page faults and disks cause it for an instant; a splice that
+// blocks on a pipe's lock causes it for as long as the reader likes.
+func watchD(t *testing.T) {
+	t.Helper()
+	const tooLong = 300 * time.Millisecond
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		since := map[string]time.Time{}
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			now, sleeping := time.Now(), uninterruptible()
+			for thread := range since {
+				if _, still := sleeping[thread]; !still {
+					delete(since, thread)
+				}
+			}
+			for thread, stat := range sleeping {
+				if first, known := since[thread]; !known {
+					since[thread] = now
+				} else if now.Sub(first) > tooLong {
+					t.Errorf("thread in D state for %s: %s", now.Sub(first), stat)
+					return
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-done })
+}
+
+// uninterruptible maps threads to their stat lines.
+func uninterruptible() map[string]string {
+	found := map[string]string{}
+	next := []int{os.Getpid()}
+	for len(next) > 0 {
+		pid := next[0]
+		next = append(next[1:], children(pid)...)
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, path := range stats {
+			stat, _ := os.ReadFile(path)
+			if end := bytes.LastIndexByte(stat, ')'); end > 0 && bytes.HasPrefix(stat[end+1:], []byte(" D ")) {
+				found[filepath.Dir(path)+"@"+strconv.Itoa(pid)] = string(stat)
+			}
+		}
+	}
+	return found
+}
