@@ -34,7 +34,7 @@ var classes = []struct {
 	{nil, "container not running", errdefs.ErrFailedPrecondition},
 	{nil, "container not paused", errdefs.ErrFailedPrecondition},
 	{nil, "cannot exec in a ", errdefs.ErrFailedPrecondition}, // stopped container, paused container (use --ignore-paused ...)
-	{nil, "cannot start a", errdefs.ErrFailedPrecondition}, // container that has stopped, an already running container
+	{nil, "cannot start a", errdefs.ErrFailedPrecondition},    // container that has stopped, an already running container
 	{nil, "that is not stopped", errdefs.ErrFailedPrecondition},
 	{nil, "` is not running", errdefs.ErrFailedPrecondition}, // crun, like the rest
 	{nil, "` is paused", errdefs.ErrFailedPrecondition},

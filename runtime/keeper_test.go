@@ -49,6 +49,15 @@ func (s *store) Store(name string, f *os.File) error {
 	return nil
 }
 
+func (s *store) Open(name string, fifo *os.File) error {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fifo.Fd()), os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.Store(name, f)
+}
+
 func (s *store) Fetch(name string) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

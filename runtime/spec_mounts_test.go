@@ -11,7 +11,7 @@ func TestReadSpec(t *testing.T) {
 	bundle := t.TempDir()
 	for text, want := range map[string]Spec{
 		`{"process":{"terminal":true},"linux":{"cgroupsPath":"/a","namespaces":[{"type":"pid"}]}}`: {Terminal: true, PrivatePIDNamespace: true, CgroupsPath: "/a"},
-		`{"linux":{"namespaces":[{"type":"pid","path":"/proc/1/ns/pid"},{"type":"mount"}]}}`:         {},
+		`{"linux":{"namespaces":[{"type":"pid","path":"/proc/1/ns/pid"},{"type":"mount"}]}}`:       {},
 		`{}`: {},
 	} {
 		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(text), 0o600))

@@ -113,4 +113,3 @@ func TestProcessSeesABlockingStdout(t *testing.T) {
 		must(t, stdio.Close())
 	}
 }
-

@@ -81,6 +81,8 @@ func serveKeeper(s *store, channel *os.File) {
 		switch request.Op {
 		case "store":
 			err = s.Store(request.Name, f)
+		case "open":
+			err = s.Open(request.Name, f)
 		case "fetch":
 			answer, err = s.Fetch(request.Name)
 		case "drop":
@@ -167,7 +169,13 @@ func (r *remote) Store(name string, f *os.File) error {
 	_, err := r.call(wire{Op: "store", Name: name}, f)
 	return err
 }
-func (r *remote) Fetch(name string) (*os.File, error) { return r.call(wire{Op: "fetch", Name: name}, nil) }
+func (r *remote) Open(name string, fifo *os.File) error {
+	_, err := r.call(wire{Op: "open", Name: name}, fifo)
+	return err
+}
+func (r *remote) Fetch(name string) (*os.File, error) {
+	return r.call(wire{Op: "fetch", Name: name}, nil)
+}
 func (r *remote) Drop(prefix string) error {
 	_, err := r.call(wire{Op: "drop", Name: prefix}, nil)
 	return err
