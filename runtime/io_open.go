@@ -65,7 +65,7 @@ func (o *opening) openAll() error {
 // worker must not be the only one that had them open, or the client sees an end.
 func (io *IO) anchor() error {
 	for i, path := range []string{io.stdio.Stdin, io.stdio.Stdout, io.stdio.Stderr} {
-		if path == "" {
+		if path == "" || i == stderr && io.stdio.Terminal {
 			continue
 		}
 		fifo, err := findFifo(path)
