@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait of a test.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // kept is a running keeper with what the tests need around it.
 type kept struct {
