@@ -61,6 +61,7 @@ type verifier struct {
 	file           *os.File
 	size, pageSize uint64
 	root, free     uint64
+	txid           uint64
 	pages          uint64 // bbolt's high-water mark
 	seen           map[uint64]bool
 }
@@ -74,39 +75,21 @@ func (v *verifier) meta() error {
 	if v.size == 0 {
 		return v.damaged("the file is empty")
 	}
-	var best uint64
-	found := false
-	take := func(at uint64) bool {
-		buf := make([]byte, pageHeader+metaSize)
-		if _, err := v.file.ReadAt(buf, int64(at)); err != nil {
-			return false
-		}
-		m := buf[pageHeader:]
-		sum := fnv.New64a()
-		_, _ = sum.Write(m[:56])
-		size := uint64(order.Uint32(m[8:]))
-		if order.Uint32(m) != boltMagic || order.Uint32(m[4:]) != boltVersion || order.Uint64(m[56:]) != sum.Sum64() ||
-			size < minPageSize || size > maxPageSize || size&(size-1) != 0 || v.pageSize != 0 && v.pageSize != size {
-			return false
-		}
-		if txid := order.Uint64(m[48:]); !found || txid > best {
-			best, found = txid, true
-			v.root, v.free, v.pages = order.Uint64(m[16:]), order.Uint64(m[32:]), order.Uint64(m[40:])
-		}
-		v.pageSize = size
-		return true
+	first, err := v.metaAt(0)
+	if err != nil {
+		return err
 	}
-	if take(0) {
-		take(v.pageSize)
-	} else {
-		for at := uint64(minPageSize); at <= maxPageSize && !take(at); at <<= 1 {
+	second := false
+	for at := max(v.pageSize, minPageSize); at <= maxPageSize; at <<= 1 {
+		if second, err = v.metaAt(at); err != nil {
+			return err
 		}
-		if found && v.pageSize != uint64(os.Getpagesize()) { // where bbolt would look
-			return v.damaged("the first page is lost, and the second is not where it is expected")
+		if first || second {
+			break // of a file whose first page is lost, the page size has to be found
 		}
 	}
 	switch {
-	case !found:
+	case !first && !second:
 		return v.damaged("no meta page is valid")
 	case v.pages > v.size/v.pageSize:
 		return v.damaged("the file is cut short: %d of %d pages", v.size/v.pageSize, v.pages)
@@ -114,6 +97,31 @@ func (v *verifier) meta() error {
 		return ErrForeign // we always write one; bbolt would look for it where we cannot catch its panics
 	}
 	return nil
+}
+
+// metaAt reads the meta page at an offset, if there is one. One that bbolt would believe, and that cannot be
+// true, is an error.
+func (v *verifier) metaAt(at uint64) (bool, error) {
+	buf := make([]byte, pageHeader+metaSize)
+	if _, err := v.file.ReadAt(buf, int64(at)); err != nil {
+		return false, nil // too short; what is there decides
+	}
+	m := buf[pageHeader:]
+	sum := fnv.New64a()
+	_, _ = sum.Write(m[:metaSize-8])
+	if order.Uint32(m) != boltMagic || order.Uint32(m[4:]) != boltVersion || order.Uint64(m[metaSize-8:]) != sum.Sum64() {
+		return false, nil
+	}
+	size := uint64(order.Uint32(m[8:]))
+	if size < minPageSize || size > maxPageSize || size&(size-1) != 0 || at != 0 && at != size || v.pageSize != 0 && v.pageSize != size {
+		return false, v.damaged("a meta page at %d says that pages have %d bytes", at, size)
+	}
+	v.pageSize = size
+	if txid := order.Uint64(m[48:]); v.pages == 0 || txid > v.txid {
+		v.txid = txid
+		v.root, v.free, v.pages = order.Uint64(m[16:]), order.Uint64(m[32:]), order.Uint64(m[40:])
+	}
+	return true, nil
 }
 
 // page reads a page with its overflow and marks it as used.
