@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait of the tests. It is reached only by failures.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var serial atomic.Int64
 

@@ -84,6 +84,9 @@ func ResumeIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
 }
 
 func newIO(d Descriptors, prefix string, s Stdio, o IOOptions) *IO {
+	if s.Terminal {
+		s.Stderr = "" // clients name one and do not make it
+	}
 	io := &IO{d: d, prefix: prefix, stdio: s, opts: o, stop: make(chan struct{})}
 	for i, path := range []string{stdout: s.Stdout, stderr: s.Stderr} {
 		// A terminal is always copied: a process must not block on a screen nobody watches.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ const (
 // byte in exactly one of the two.
 type pump struct {
 	src, dst *os.File
+	in, out  syscall.RawConn // of src and dst, set by run
 	// gone is nil unless src is a terminal. A terminal without an open slave reads EIO,
 	// which is its end only once the process is gone: init systems close and reopen
 	// /dev/console. The caller wakes a waiting pump with a read deadline in the past.
@@ -36,6 +38,7 @@ type pump struct {
 // run returns nil at the end of the source, os.ErrClosed when one of the files was
 // closed under it, unix.EPIPE when nobody reads the destination any more.
 func (p *pump) run() error {
+	p.in, p.out = rawConn(p.src), rawConn(p.dst)
 	if p.splice == nil {
 		p.splice = splice
 	}
@@ -69,9 +72,8 @@ func (p *pump) run() error {
 // move waits for the source to have something and splices once. EAGAIN means that the
 // destination is full.
 func (p *pump) move() (n int, err error) {
-	in, out := rawConn(p.src), rawConn(p.dst)
-	waitErr := in.Read(func(src uintptr) bool {
-		if closed := out.Control(func(dst uintptr) { n, err = p.splice(int(src), int(dst)) }); closed != nil {
+	waitErr := p.in.Read(func(src uintptr) bool {
+		if closed := p.out.Control(func(dst uintptr) { n, err = p.splice(int(src), int(dst)) }); closed != nil {
 			n, err = 0, closed
 		}
 		switch {
@@ -93,7 +95,7 @@ func (p *pump) move() (n int, err error) {
 // spinning.
 func (p *pump) awaitRoom(stalls *int) error {
 	waited := false
-	err := rawConn(p.dst).Write(func(dst uintptr) bool {
+	err := p.out.Write(func(dst uintptr) bool {
 		if ready(int(dst), unix.POLLOUT) {
 			return true
 		}

@@ -85,6 +85,28 @@ func TestStdinOpenedByNameAfterItsEnd(t *testing.T) {
 	}
 }
 
+// Nobody reads stdin: the client is told as a pipe tells it, and not blocked for ever.
+func TestStdinOfAProcessThatHasEnded(t *testing.T) {
+	watchD(t)
+	c := newContainer(t)
+	c.run(Stdio{}, IOOptions{Direct: true})
+	s := Stdio{Stdin: c.fifo("in")}
+	_, pid := c.exec("a", s, "/bin/true")
+	in, err := os.OpenFile(s.Stdin, os.O_WRONLY, 0)
+	must(t, err)
+	defer in.Close()
+	reap(t, pid)
+	written := make(chan error, 1)
+	go func() {
+		_, err := in.Write(make([]byte, 1<<20))
+		written <- err
+	}()
+	if err := within(t, "the end of the write", written); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("write to a process that has ended: %v", err)
+	}
+	c.store.awaitEmpty(t)
+}
+
 func TestBackgroundChildKeepsOutputOnlySoLong(t *testing.T) {
 	c := newContainer(t)
 	c.run(Stdio{}, IOOptions{Direct: true})

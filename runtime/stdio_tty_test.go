@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -129,6 +130,17 @@ func TestTerminalReopened(t *testing.T) {
 	stdio.Exited()
 	must(t, stdio.Drained(t.Context()))
 	keeper.awaitEmpty(t)
+}
+
+// A client that wants a terminal may name a stderr it never made.
+func TestTerminalHasNoStderr(t *testing.T) {
+	p := newPty(t)
+	keeper := newStore(t)
+	p.open(keeper, Stdio{Stdout: p.fifo("out"), Stderr: p.dir + "/none", Terminal: true})
+	want := []string{"p/console", "p/stdout.fifo"}
+	if got := keeper.names(); !slices.Equal(got, want) {
+		t.Errorf("with the keeper: %v, want %v", got, want)
+	}
 }
 
 func TestTerminalWithoutSplice(t *testing.T) {
