@@ -38,7 +38,7 @@ func Judge(op lifecycle.Op, exec string, o Observation) Verdict {
 	case op == lifecycle.OpKill:
 		return Repeat // undone, its replay could find the process it has ended, and be refused
 	}
-	return Undo // delete, close-io: a replay does them again
+	return Undo // delete: a replay does it again
 }
 
 // judgeCreate: no user code runs before Start, so a create that is not

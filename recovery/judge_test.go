@@ -65,11 +65,9 @@ func TestEveryCell(t *testing.T) {
 			t.Errorf("start of an exec %+v: %s: its pid is known", o, v)
 		}
 	}
-	for _, op := range []lifecycle.Op{lifecycle.OpDelete, lifecycle.OpCloseIO} {
-		for o, v := range cells(op, "") {
-			if v != Undo {
-				t.Errorf("%s %+v: %s: want undo", op, o, v)
-			}
+	for o, v := range cells(lifecycle.OpDelete, "") {
+		if v != Undo {
+			t.Errorf("delete %+v: %s: want undo", o, v)
 		}
 	}
 	for o, v := range cells(lifecycle.OpKill, "") {
@@ -118,7 +116,7 @@ func table() string {
 	row("start of an exec", "the runtime ran, no pid, it said why it failed", Judge(lifecycle.OpStart, "e", with(ran, func(o *Observation) { o.Failure = "x" })))
 	row("start of an exec", "the runtime ran, no pid, it said nothing", Judge(lifecycle.OpStart, "e", ran))
 	row("kill", "anything", Judge(lifecycle.OpKill, "", Observation{}))
-	row("close-io, delete", "anything", Judge(lifecycle.OpDelete, "", Observation{}))
+	row("delete", "anything", Judge(lifecycle.OpDelete, "", Observation{}))
 	return b.String()
 }
 

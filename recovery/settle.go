@@ -69,7 +69,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 // looks reports whether the judgement of an intent depends on the world, or a
 // process of it may still be at work.
 func looks(intent lifecycle.Record) bool {
-	return intent.Op != lifecycle.OpExec && intent.Op != lifecycle.OpCloseIO
+	return intent.Op != lifecycle.OpExec
 }
 
 func outcome(intent lifecycle.Record, o Observation) []lifecycle.Record {

@@ -198,6 +198,9 @@ func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
 		return fmt.Errorf("%s: resume stdio: %w", processName(exec), err)
 	}
 	c.streams.put(exec, io)
+	if err := c.closeStdin(exec); err != nil {
+		return err
+	}
 	if err := io.Started(); err != nil {
 		return fmt.Errorf("%s: resume stdio: %w", processName(exec), err)
 	}

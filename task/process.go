@@ -84,6 +84,9 @@ func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int
 		return 0, fmt.Errorf("container %s: exec %s: stdio: %w", c.id, intent.Exec, err)
 	}
 	c.streams.put(intent.Exec, io)
+	if err := c.closeStdin(intent.Exec); err != nil {
+		return 0, err
+	}
 	pid, err := c.runc.Exec(ctx, intentName(intent), params.Spec, io, func() error { return c.launched(intent) })
 	if err == nil {
 		err = io.Started()
@@ -158,13 +161,24 @@ func (s *Service) CloseIO(ctx context.Context, r *api.CloseIORequest) (*emptypb.
 	if !r.Stdin {
 		return &emptypb.Empty{}, nil
 	}
-	cmd := command{op: lifecycle.OpCloseIO, exec: r.ExecID, effect: func(context.Context, lifecycle.Record) (int, error) {
-		if io := c.streams.get(r.ExecID); io != nil {
-			return 0, io.CloseStdin()
-		}
-		return 0, nil
-	}}
-	return &emptypb.Empty{}, c.run(ctx, cmd, nil)
+	if err := c.run(ctx, command{op: lifecycle.OpCloseIO, exec: r.ExecID}, nil); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, c.closeStdin(r.ExecID)
+}
+
+// closeStdin carries out a journaled CloseIO. Whoever brings a process up does
+// so too, once its streams are known: the two may cross. It can be repeated.
+func (c *container) closeStdin(exec string) error {
+	p, _ := c.state().process(exec)
+	io := c.streams.get(exec)
+	if io == nil || !p.StdinClosed {
+		return nil
+	}
+	if err := io.CloseStdin(); err != nil {
+		return fmt.Errorf("container %s: %s: %w", c.id, processName(exec), err)
+	}
+	return nil
 }
 
 func processName(exec string) string {

@@ -48,7 +48,7 @@ func All() []string {
 		{"exec-kill", command},
 		{"exec-exit", observation},
 		{"exec-delete", command},
-		{"exec-close-io", command},
+		{"exec-close-io", []Position{AfterOutcome}},
 		{"kill", command},
 		{"exit", observation},
 		{"delete", append(command, AfterPublish, BeforeRelease)},

@@ -164,8 +164,9 @@ func (c *Container) intent(r Record) (Record, error) {
 	return open, nil
 }
 
-// close takes an outcome. Two kinds of outcome need no intent, because there is no effect that could be half
-// done: adding an exec, and a refusal that is kept as an answer.
+// close takes an outcome. Some outcomes need no intent, because there is no effect that could be half done:
+// adding an exec, closing a stdin (the record is the order to close it, carried out by whoever has the stream),
+// and a refusal that is kept as an answer.
 func (c *Container) close(r Record) error {
 	open := c.Open[r.Intent]
 	if r.Intent != 0 {
@@ -191,7 +192,7 @@ func (c *Container) immediate(r Record) error {
 		return &RecordError{r, "an observation has no outcome"}
 	case r.Phase == Failed:
 		return nil
-	case r.Phase == Done && r.Op == OpExec:
+	case r.Phase == Done && (r.Op == OpExec || r.Op == OpCloseIO):
 		return c.Check(r.Op, r.Exec)
 	}
 	return &RecordError{r, "an outcome needs an intent"}
