@@ -121,9 +121,8 @@ func (x *exits) review() {
 
 // deliver reports whether an exit is done with.
 func (x *exits) deliver(e heldExit) bool {
-	id := lifecycle.Process{Pid: e.Pid, Start: e.Start}
 	x.mu.Lock()
-	cl, known := x.claims[id]
+	id, cl, known := x.claimed(e.Exit)
 	awaited := false
 	for began := range x.openings {
 		awaited = awaited || began < e.came
@@ -139,6 +138,23 @@ func (x *exits) deliver(e heldExit) bool {
 	defer x.mu.Unlock()
 	delete(x.claims, id)
 	return true
+}
+
+// claimed finds whose exit it is. Where the keeper could not read the start
+// time the pid alone decides: the keeper had the pid until it reaped it, so no
+// other live process can have had it.
+func (x *exits) claimed(e Exit) (lifecycle.Process, claim, bool) {
+	id := lifecycle.Process{Pid: e.Pid, Start: e.Start}
+	cl, known := x.claims[id]
+	if known || e.Start != 0 {
+		return id, cl, known
+	}
+	for id, cl := range x.claims {
+		if id.Pid == e.Pid {
+			return id, cl, true
+		}
+	}
+	return id, cl, false
 }
 
 // identify finds the start time of a process that runc has just brought up:
