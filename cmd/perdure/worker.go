@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -26,11 +27,16 @@ const (
 	// dead when the keeper starts the next, so a lock that is held is a
 	// stranger's.
 	journalTimeout = time.Second
+	// gcPercent trades processor time, of which a worker uses next to none, for
+	// memory, of which there is one worker's per pod: the Go heap is collected
+	// from 1 MiB on instead of 4.
+	gcPercent = 25
 )
 
 // worker serves the tasks of one group until the keeper's channel ends.
 func worker([]string) error {
 	setLogging()
+	debug.SetGCPercent(gcPercent)
 	keeper, err := client.Connect(os.NewFile(controlFD, "keeper"), version)
 	if err != nil {
 		return fmt.Errorf("join the keeper: %w (the worker is started by containerd-shim-perdure-v2, not by hand)", err)
