@@ -58,7 +58,7 @@ func (a *actor) begin(op Op, exec string) {
 		a.request++
 		r.Request = a.request
 	}
-	if op == OpExec && rapid.Bool().Draw(a.rt, "immediate") {
+	if (op == OpExec || op == OpCloseIO) && rapid.Bool().Draw(a.rt, "immediate") {
 		r.Phase = Done
 	}
 	want := a.c.Check(op, exec)
