@@ -38,6 +38,8 @@ func within[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
+func deadline() time.Time { return time.Now().Add(patience) }
+
 // screen reads a fifo as a person would, up to a text.
 type screen struct {
 	t    *testing.T
@@ -55,7 +57,7 @@ func openScreen(t *testing.T, path string) *screen {
 
 func (s *screen) expect(text string) {
 	s.t.Helper()
-	must(s.t, s.f.SetReadDeadline(time.Now().Add(patience)))
+	must(s.t, s.f.SetReadDeadline(deadline()))
 	buffer := make([]byte, 4096)
 	for !strings.Contains(s.text, text) {
 		n, err := s.f.Read(buffer)

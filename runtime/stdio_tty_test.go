@@ -46,15 +46,19 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestExecTerminal(t *testing.T) {
-	c := newContainer(t)
-	c.run(Stdio{}, IOOptions{Direct: true})
-	s := Stdio{Stdout: c.fifo("out"), Terminal: true}
-	stdio, pid := c.exec("a", s, "/bin/sh", "-c", "test -t 0 -a -t 1 -a -t 2 && echo terminal")
-	out := readAll(t, s.Stdout)
-	reap(t, pid)
-	stdio.Exited()
-	if got := within(t, "end of output", out); got != "terminal\r\n" {
-		t.Errorf("output %q", got)
+	for _, binary := range []string{"runc", "crun"} {
+		t.Run(binary, func(t *testing.T) {
+			c := newContainerOf(t, binary)
+			c.run(Stdio{}, IOOptions{Direct: true})
+			s := Stdio{Stdout: c.fifo("out"), Terminal: true}
+			stdio, pid := c.exec("a", s, "/bin/sh", "-c", "test -t 0 -a -t 1 -a -t 2 && echo terminal")
+			out := readAll(t, s.Stdout)
+			reap(t, pid)
+			stdio.Exited()
+			if got := within(t, "end of output", out); got != "terminal\r\n" {
+				t.Errorf("output %q", got)
+			}
+		})
 	}
 }
 
