@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func keep(f flags) error {
 		Listener:  fdListener,
 		Log:       2,
 		Worker:    worker,
-		Env:       os.Environ(),
+		Env:       workerEnv(os.Environ()),
 		Version:   version,
 		Namespace: f.namespace,
 		Group:     f.id,
@@ -42,4 +43,22 @@ func keep(f flags) error {
 		config.Hang = time.Duration(ms) * time.Millisecond
 	}
 	return keeper.Run(config)
+}
+
+// savedProcs carries the GOMAXPROCS that start was called with past the keeper,
+// which itself has one goroutine worth speaking of.
+const savedProcs = "PERDURE_GOMAXPROCS"
+
+func workerEnv(env []string) []string {
+	var out []string
+	for _, entry := range env {
+		key, value, _ := strings.Cut(entry, "=")
+		switch {
+		case key == savedProcs && value != "":
+			out = append(out, "GOMAXPROCS="+value)
+		case key != savedProcs && key != "GOMAXPROCS":
+			out = append(out, entry)
+		}
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -113,7 +114,7 @@ func launch(f flags, caller bootstrap, group, path string) (undo func(), err err
 		return nil, err
 	}
 	defer unix.Close(listener)
-	life, err := rendezvous.LockKeeper(path)
+	life, err := rendezvous.LockKeeper(path, time.Second)
 	if err != nil {
 		cleanUp()
 		return nil, err
@@ -168,6 +169,8 @@ func spawn(f flags, caller bootstrap, group string, listener, life int) (int, er
 		defer unix.Close(fifo)
 		log = fifo
 	}
+	// Whatever start was given besides its three descriptors is not the keeper's.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	adjustOOMScore()
 	if err := shareCore(); err != nil {
 		return 0, err
@@ -185,9 +188,10 @@ func spawn(f flags, caller bootstrap, group string, listener, life int) (int, er
 	return pid, nil
 }
 
-// keeperEnv is the environment of keeper and workers.
+// keeperEnv is the environment of keeper and workers; workerEnv gives workers
+// the GOMAXPROCS that start had.
 func keeperEnv(f flags, caller bootstrap) []string {
-	set := map[string]string{"NAMESPACE": f.namespace}
+	set := map[string]string{"NAMESPACE": f.namespace, "GOMAXPROCS": "1", savedProcs: os.Getenv("GOMAXPROCS")}
 	if grpc := f.containerd(caller); grpc != "" {
 		set["GRPC_ADDRESS"] = grpc
 	}
@@ -204,7 +208,7 @@ func keeperEnv(f flags, caller bootstrap) []string {
 			env = append(env, entry)
 		}
 	}
-	for _, key := range []string{"NAMESPACE", "GRPC_ADDRESS", "TTRPC_ADDRESS", "PERDURE_DEBUG"} {
+	for _, key := range []string{"NAMESPACE", "GRPC_ADDRESS", "TTRPC_ADDRESS", "PERDURE_DEBUG", "GOMAXPROCS", savedProcs} {
 		if value, ok := set[key]; ok {
 			env = append(env, key+"="+value)
 		}

@@ -60,7 +60,7 @@ func (c *caller) command(stdin []byte, args ...string) *exec.Cmd {
 	must(c.t, err)
 	cmd := exec.Command(self, args...)
 	cmd.Dir = c.bundle
-	cmd.Env = append(os.Environ(), "TEST_SHIM=1", "PERDURE_WORKER="+self, "PERDURE_SOCKET_DIR="+c.sockets, "TTRPC_ADDRESS=/from/env")
+	cmd.Env = append(os.Environ(), "TEST_SHIM=1", "PERDURE_WORKER="+self, "PERDURE_SOCKET_DIR="+c.sockets, "TTRPC_ADDRESS=/from/env", "GOMAXPROCS=2")
 	cmd.Env = append(cmd.Env, c.env...)
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
@@ -173,7 +173,7 @@ func TestKeeperAsStarted(t *testing.T) {
 		t.Errorf("OOM score %s, ours is %d", r.OOM, score)
 	}
 	keeper := r.Welcome.KeeperPID
-	if r.Parent != keeper || r.Session != r.PID || r.Dir != "/" || !slices.Contains(r.Env, "PERDURE_DEBUG=1") || len(r.Args) != 2 {
+	if r.Parent != keeper || r.Session != r.PID || r.Dir != "/" || !slices.Contains(r.Env, "PERDURE_DEBUG=1") || !slices.Contains(r.Env, "GOMAXPROCS=2") || len(r.Args) != 2 {
 		t.Errorf("worker %+v of keeper %d", r, keeper)
 	}
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", keeper))

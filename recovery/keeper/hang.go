@@ -17,10 +17,10 @@ type hang struct {
 
 // excuse takes note of a round that came late: the keeper itself was stopped or
 // starved, and so may the worker have been. What is seen as late is given to it.
-func (h *hang) excuse(alarm time.Time) {
+func (h *hang) excuse(now, alarm time.Time) {
 	const notable = 250 * time.Millisecond
 	h.excess = 0
-	if late := time.Since(alarm); !alarm.IsZero() && late > notable {
+	if late := now.Sub(alarm); !alarm.IsZero() && late > notable {
 		h.excess = late
 	}
 }

@@ -24,7 +24,7 @@ type keeper struct {
 
 	poll    poller
 	scratch [protocol.MaxPacket]byte
-	now     time.Time // of this round
+	now     time.Time // when this round's events came
 	alarm   time.Time // when settle has to look again; zero: no such time
 
 	listener    *source // nil when leaving
@@ -123,20 +123,20 @@ func ring(eventfd int) {
 }
 
 func (k *keeper) run() error {
-	for {
-		k.now = time.Now()
-		if k.settle() {
-			return nil
-		}
+	for !k.settle() {
 		timeout := time.Duration(-1)
 		if !k.alarm.IsZero() {
 			timeout = max(0, k.alarm.Sub(k.now))
 		}
-		if err := k.poll.wait(timeout); err != nil {
+		n, err := k.poll.wait(timeout)
+		if err != nil {
 			return fmt.Errorf("waiting for events: %w", err)
 		}
-		k.hang.excuse(k.alarm)
+		k.now = time.Now()
+		k.hang.excuse(k.now, k.alarm)
+		k.poll.dispatch(n)
 	}
+	return nil
 }
 
 // settle does what the state calls for, and sets the alarm for what it will

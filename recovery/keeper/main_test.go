@@ -15,14 +15,16 @@ import (
 	"perdure/recovery/keeper"
 )
 
-// The test binary is four programs: the tests, a keeper (argv[1] "keeper", the
+// The test binary is five programs: the tests, a keeper (argv[1] "keeper", the
 // limits as JSON in the environment), a worker (argv[1] "worker", which is how a
-// keeper calls it), and a spawner of many small processes.
+// keeper calls it), a spawner of many small processes, and a client of another user.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "worker":
 			os.Exit(workerMain())
+		case "peer":
+			os.Exit(peerMain(os.Args[2]))
 		case "spawner":
 			os.Exit(spawnerMain(os.Args[2:]))
 		case "keeper":

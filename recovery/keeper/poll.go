@@ -59,25 +59,27 @@ func (p *poller) remove(s *source) {
 	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, s.fd, nil)
 }
 
-// wait calls the sources that are ready. A negative timeout waits for ever.
-func (p *poller) wait(timeout time.Duration) error {
+// wait returns how many events there are for dispatch. A negative timeout waits
+// for ever.
+func (p *poller) wait(timeout time.Duration) (int, error) {
 	ms := -1
 	if timeout >= 0 {
 		ms = int((timeout + time.Millisecond - 1) / time.Millisecond)
 	}
 	n, err := unix.EpollWait(p.fd, p.events[:], ms)
 	if errors.Is(err, unix.EINTR) {
-		return nil
+		return 0, nil
 	}
-	if err != nil {
-		return err
-	}
+	return max(0, n), err
+}
+
+// dispatch calls the sources of the first n events.
+func (p *poller) dispatch(n int) {
 	for _, e := range p.events[:n] {
 		if s := p.sources[e.Fd]; s != nil {
 			s.ready(e.Events)
 		}
 	}
-	return nil
 }
 
 // buffer holds bytes that a socket has not taken yet.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -99,6 +100,20 @@ func TestResponseInFlightAndPartialFrame(t *testing.T) {
 	// Of the second response twelve bytes were written: they must not reach the client.
 	if a := <-second; a.err != nil || a.text != "from the second worker" {
 		t.Errorf("request whose response was cut: %+v", a)
+	}
+}
+
+// The age of a request counts from its arrival, not from the keeper's last round.
+func TestAgeOfARequestToAnIdleKeeper(t *testing.T) {
+	k := run(t, "normal", "")
+	client := k.dial()
+	k.ask(client, "Echo", "x")
+	k.request("Echo")
+	const idle = 500 * time.Millisecond
+	<-time.After(idle) // nothing is waited for: this is the idleness
+	k.ask(client, "Echo", "x")
+	if e := k.request("Echo"); e.Call.Age >= idle {
+		t.Errorf("age %v of a new request", e.Call.Age)
 	}
 }
 

@@ -64,22 +64,18 @@ func FromAddress(address string) (string, error) {
 // LockStart takes <socket>.start, waiting for at most the given time; ErrHeld
 // after that. Closing the file lets go of it.
 func LockStart(path string, wait time.Duration) (*os.File, error) {
-	const step = 2 * time.Millisecond
-	for deadline := time.Now().Add(wait); ; time.Sleep(step) {
-		f, err := lock(path + ".start")
-		if !errors.Is(err, ErrHeld) || !time.Now().Before(deadline) {
-			return f, err
-		}
-	}
+	return lockWithin(path+".start", wait)
 }
 
-// LockKeeper takes <socket>.keeper without waiting; ErrHeld means that a keeper
-// lives. Whoever takes it to look must close it, and must hold the start lock if
-// it goes on to remove anything.
-func LockKeeper(path string) (*os.File, error) { return lock(path + ".keeper") }
+// LockKeeper takes <socket>.keeper for a keeper's life. The caller holds the
+// start lock. Who looks by Dead may be in the way for a moment, hence the wait.
+func LockKeeper(path string, wait time.Duration) (*os.File, error) {
+	return lockWithin(path+".keeper", wait)
+}
 
 // Dead reports whether no keeper holds this socket. Where the answer cannot be
-// had it is false, with the error.
+// had it is false, with the error. Whoever goes on to remove something must hold
+// the start lock, or a keeper may be born meanwhile.
 func Dead(path string) (bool, error) {
 	f, err := os.OpenFile(path+".keeper", os.O_RDWR|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -121,6 +117,16 @@ func Connectable(path string) bool {
 	defer unix.Close(fd)
 	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	return err == nil || errors.Is(err, unix.EAGAIN)
+}
+
+func lockWithin(name string, wait time.Duration) (*os.File, error) {
+	const step = 2 * time.Millisecond
+	for deadline := time.Now().Add(wait); ; time.Sleep(step) {
+		f, err := lock(name)
+		if !errors.Is(err, ErrHeld) || !time.Now().Before(deadline) {
+			return f, err
+		}
+	}
 }
 
 // lock opens and locks a file that others may remove: it is only held when the
