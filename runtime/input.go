@@ -8,7 +8,7 @@ import "os"
 // are nobody's loss, so errors end the feeding and are not reported.
 func (io *IO) feed(fifo, dst *os.File) {
 	defer closeAll(fifo)
-	_ = (&pump{src: fifo, dst: dst}).run()
+	_ = io.pump(names[stdin]+nameFifo, &pump{src: fifo, dst: dst})
 	if io.stopping() {
 		return
 	}

@@ -53,8 +53,10 @@ type IO struct {
 	busy sync.WaitGroup
 
 	mu      sync.Mutex
-	files   []*os.File // closed to end the copying
-	outputs [3]*output // stdout and stderr, where the client wants them
+	files   []*os.File       // closed to end the copying
+	works   int              // that are under way
+	pumps   map[string]*pump // those of them that copy, by the name of what they read from
+	outputs [3]*output       // stdout and stderr, where the client wants them
 	master  *os.File
 	gone    bool // the process has ended
 	stopped bool
@@ -244,7 +246,43 @@ func (io *IO) do(work func(), files ...*os.File) {
 		return
 	}
 	io.files = append(io.files, files...)
-	io.busy.Go(work)
+	io.works++
+	io.busy.Go(func() {
+		work()
+		io.mu.Lock()
+		defer io.mu.Unlock()
+		io.works--
+	})
+}
+
+// pump runs a pump, known by the name of its source meanwhile.
+func (io *IO) pump(name string, p *pump) error {
+	io.mu.Lock()
+	if io.pumps == nil {
+		io.pumps = map[string]*pump{}
+	}
+	io.pumps[name] = p
+	io.mu.Unlock()
+	defer func() {
+		io.mu.Lock()
+		defer io.mu.Unlock()
+		delete(io.pumps, name)
+	}()
+	return p.run()
+}
+
+// Rest returns the stored descriptors that have to be watched for input while no worker
+// runs. It is false while bytes are on their way, or kept for a client that has not read
+// them: then the worker is needed.
+func (io *IO) Rest() (watch []string, ok bool) {
+	io.mu.Lock()
+	defer io.mu.Unlock()
+	for name, p := range io.pumps {
+		if p.idle.Load() {
+			watch = append(watch, io.key(name))
+		}
+	}
+	return watch, len(watch) == io.works
 }
 
 // fetch returns a stored descriptor, nil where there is none.

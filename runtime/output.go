@@ -39,7 +39,7 @@ func (o *output) copyTerminal(master, fifo *os.File) {
 // copy moves everything there is, then lets the source go.
 func (o *output) copy(p *pump, source string) {
 	defer close(o.copied)
-	err := p.run()
+	err := o.io.pump(source, p)
 	if o.io.stopping() {
 		return
 	}

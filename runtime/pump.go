@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,8 @@ type pump struct {
 	gone func() bool
 	// splice is unix.Splice but in tests.
 	splice func(src, dst int) (int, error)
+
+	idle atomic.Bool // it waits for the source, and moves nothing
 }
 
 // run returns nil at the end of the source, os.ErrClosed when one of the files was
@@ -72,7 +75,9 @@ func (p *pump) run() error {
 // move waits for the source to have something and splices once. EAGAIN means that the
 // destination is full.
 func (p *pump) move() (n int, err error) {
-	waitErr := p.in.Read(func(src uintptr) bool {
+	waitErr := p.in.Read(func(src uintptr) (done bool) {
+		p.idle.Store(false)
+		defer func() { p.idle.Store(!done) }()
 		if closed := p.out.Control(func(dst uintptr) { n, err = p.splice(int(src), int(dst)) }); closed != nil {
 			n, err = 0, closed
 		}

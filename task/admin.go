@@ -22,8 +22,8 @@ const (
 // RegisterAdmin adds the private service to a ttrpc server.
 func (s *Service) RegisterAdmin(server *ttrpc.Server) {
 	server.RegisterService(AdminService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		AdminEnd:     method(s.End),
-		AdminJournal: method(s.Journal),
+		AdminEnd:     busy(s, s.End),
+		AdminJournal: busy(s, s.Journal),
 	}})
 }
 

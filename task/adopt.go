@@ -36,7 +36,9 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		s.enter(c)
 		c.claimLive()
 		closed := s.exits.opened()
+		s.idle.begin()
 		go func() {
+			defer s.idle.end()
 			defer close(c.adopted)
 			defer closed()
 			if err := c.recover(oldest); err != nil {

@@ -17,18 +17,18 @@ var serviceNames = []string{"containerd.task.v2.Task", "containerd.task.v3.Task"
 // Register adds the Task services to a ttrpc server.
 func (s *Service) Register(server *ttrpc.Server) {
 	desc := &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"State":     method(s.State),
-		"Create":    method(s.Create),
-		"Start":     method(s.Start),
-		"Delete":    method(s.Delete),
-		"Pids":      method(s.Pids),
-		"Kill":      method(s.Kill),
-		"Exec":      method(s.Exec),
-		"ResizePty": method(s.ResizePty),
-		"CloseIO":   method(s.CloseIO),
+		"State":     busy(s, s.State),
+		"Create":    busy(s, s.Create),
+		"Start":     busy(s, s.Start),
+		"Delete":    busy(s, s.Delete),
+		"Pids":      busy(s, s.Pids),
+		"Kill":      busy(s, s.Kill),
+		"Exec":      busy(s, s.Exec),
+		"ResizePty": busy(s, s.ResizePty),
+		"CloseIO":   busy(s, s.CloseIO),
 		"Wait":      method(s.Wait),
-		"Connect":   method(s.Connect),
-		"Shutdown":  method(s.Shutdown),
+		"Connect":   busy(s, s.Connect),
+		"Shutdown":  busy(s, s.Shutdown),
 
 		"Pause":      method(notImplemented[api.PauseRequest, emptypb.Empty]("pause")),
 		"Resume":     method(notImplemented[api.ResumeRequest, emptypb.Empty]("resume")),
@@ -54,6 +54,16 @@ func method[Req, Resp any](handle func(context.Context, *Req) (*Resp, error)) tt
 		}
 		return resp, nil
 	}
+}
+
+// busy is method for a call that keeps the worker up. Wait does not: it is
+// answered by whichever worker sees the exit.
+func busy[Req, Resp any](s *Service, handle func(context.Context, *Req) (*Resp, error)) ttrpc.Method {
+	return method(func(ctx context.Context, req *Req) (*Resp, error) {
+		s.idle.begin()
+		defer s.idle.end()
+		return handle(ctx, req)
+	})
 }
 
 func notImplemented[Req, Resp any](what string) func(context.Context, *Req) (*Resp, error) {

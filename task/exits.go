@@ -186,7 +186,11 @@ func (x *exits) identify(ctx context.Context, pid int) (uint64, error) {
 
 // Exited takes one exit from the keeper; it is acknowledged once it is
 // journaled or known to be nobody's. Called for each exit in order.
-func (s *Service) Exited(e Exit) { s.exits.arrive(e) }
+func (s *Service) Exited(e Exit) {
+	s.idle.begin()
+	defer s.idle.end()
+	s.exits.arrive(e)
+}
 
 // exited journals the exit of a process; false means it must be shown again:
 // its start is not concluded, or the journal could not be written.

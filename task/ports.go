@@ -26,6 +26,9 @@ type Keeper interface {
 	// Watch asks the keeper never to drop the exit of this process.
 	Watch(pid int, start uint64)
 
+	// Wake starts a worker when a stored descriptor has one of the poll events.
+	Wake(name string, events uint32)
+
 	// WantShutdown remembers a Shutdown that came while tasks existed.
 	WantShutdown() error
 	// Leave ends the keeper once the given request is answered.

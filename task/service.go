@@ -27,12 +27,15 @@ type Config struct {
 	Version        string
 	BootID         string
 	ShutdownWanted bool
+	Idle           time.Duration // without work for so long a worker may leave; 0: never
 }
 
 // Service serves the tasks of one group: usually one container, or a pod.
 type Service struct {
 	Config
-	exits *exits
+	exits   *exits
+	idle    idle
+	resting chan struct{}
 
 	mu         sync.Mutex
 	containers map[string]*container   // by container id; creating ones included
@@ -52,7 +55,9 @@ func New(c Config) *Service {
 		departed:   map[*container]struct{}{},
 		wanted:     c.ShutdownWanted,
 	}
+	s.resting = make(chan struct{})
 	s.exits = newExits(c.Keeper)
+	s.idle.after, s.idle.check = c.Idle, s.rest
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,7 @@ func worker([]string) error {
 		Version:        version,
 		BootID:         boot,
 		ShutdownWanted: welcome.ShutdownWanted,
+		Idle:           idleTime(),
 	})
 	keeper.OnPing(service.Ping)
 	adopt(keeper, service, welcome)
@@ -74,12 +76,25 @@ func worker([]string) error {
 	}
 	service.Register(server)
 	service.RegisterAdmin(server)
-	err = server.Serve(context.Background(), kicking{keeper.Listener(), service})
-	<-keeper.Done()
-	if errors.Is(err, net.ErrClosed) || errors.Is(err, ttrpc.ErrServerClosed) {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.Background(), kicking{keeper.Listener(), service}) }()
+	select {
+	case <-service.Resting():
+		return nil // exit code 0: the keeper starts the next worker when there is work
+	case <-keeper.Done():
 		return nil
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
 	}
-	return err
+}
+
+// idleTime is how long a worker stays without work. PERDURE_IDLE_MS overrides
+// it, 0 keeps the worker for ever.
+func idleTime() time.Duration {
+	if ms, err := strconv.Atoi(os.Getenv("PERDURE_IDLE_MS")); err == nil && ms >= 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 30 * time.Second
 }
 
 // kicking has unsent events tried again when containerd connects: it is back.

@@ -1,0 +1,135 @@
+package task
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"perdure/store/lifecycle"
+)
+
+// idle notices that a worker has had nothing to do for a while. A worker that
+// leaves then costs a pod nothing but the keeper; the keeper starts the next
+// one with the next call, exit or input, on the same path as after a crash.
+type idle struct {
+	after time.Duration
+	check func()
+
+	mu     sync.Mutex
+	active int // calls under way, but for Wait
+	timer  *time.Timer
+}
+
+// begin and end surround everything that keeps a worker up.
+func (i *idle) begin() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.active++
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+}
+
+func (i *idle) end() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.active--; i.active == 0 {
+		i.arm()
+	}
+}
+
+func (i *idle) arm() {
+	if i.after <= 0 {
+		return
+	}
+	if i.timer == nil {
+		i.timer = time.AfterFunc(i.after, i.expired)
+		return
+	}
+	i.timer.Reset(i.after)
+}
+
+// expired looks again later where the worker is still needed.
+func (i *idle) expired() {
+	i.mu.Lock()
+	quiet := i.active == 0
+	if quiet {
+		i.arm()
+	}
+	i.mu.Unlock()
+	if quiet {
+		i.check()
+	}
+}
+
+// Resting is closed when the worker has had nothing to do for Config.Idle and
+// the keeper watches all that could need it. It is not closed where Idle is 0.
+func (s *Service) Resting() <-chan struct{} { return s.resting }
+
+// rest closes resting if nothing is left to a worker. What comes after the look
+// is the keeper's: a call is handed to the next worker, input wakes one.
+func (s *Service) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.creating)+len(s.departed) > 0 || !s.exits.quiet() {
+		return
+	}
+	var watch []string
+	for _, c := range s.containers {
+		names, ok := c.atRest()
+		if !ok {
+			return
+		}
+		watch = append(watch, names...)
+	}
+	for _, name := range watch {
+		s.Keeper.Wake(name, unix.EPOLLIN)
+	}
+	select {
+	case <-s.resting:
+	default:
+		close(s.resting)
+	}
+}
+
+// atRest reports whether a container needs no worker, and what could change that.
+func (c *container) atRest() (watch []string, ok bool) {
+	select {
+	case <-c.adopted:
+	default:
+		return nil, false
+	}
+	v := c.state()
+	if len(v.Open) > 0 || v.Init.State == lifecycle.None || v.Init.State == lifecycle.Deleted {
+		return nil, false
+	}
+	past, cancel := context.WithCancel(context.Background())
+	cancel()
+	if c.outbox.drained(past) != nil {
+		return nil, false
+	}
+	return c.streams.rest()
+}
+
+// quiet reports whether no exit is held and no process is coming up.
+func (x *exits) quiet() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.held)+len(x.openings) == 0
+}
+
+// rest collects what all streams of a container need watched.
+func (s *streams) rest() (watch []string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, io := range s.io {
+		names, ok := io.Rest()
+		if !ok {
+			return nil, false
+		}
+		watch = append(watch, names...)
+	}
+	return watch, true
+}
