@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"perdure/store/lifecycle"
 )
 
 // The private service on the shim's socket, for perdure's own commands. Its
@@ -31,7 +33,14 @@ func (s *Service) RegisterAdmin(server *ttrpc.Server) {
 // `delete` calls it while the keeper lives: containerd runs `delete` also while
 // a create it has given up is still under way.
 func (s *Service) End(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	_, err := s.Kill(ctx, &api.KillRequest{ID: r.ID, Signal: uint32(killSignal), All: true})
+	c, err := s.lookup(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.endCreate(ctx); err != nil {
+		return nil, err
+	}
+	_, err = s.Kill(ctx, &api.KillRequest{ID: r.ID, Signal: uint32(killSignal), All: true})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return nil, err
 	}
@@ -39,6 +48,24 @@ func (s *Service) End(ctx context.Context, r *api.DeleteRequest) (*api.DeleteRes
 		return nil, err
 	}
 	return s.Delete(ctx, &api.DeleteRequest{ID: r.ID})
+}
+
+// endCreate stops a create that is under way and waits for its end.
+func (c *container) endCreate(ctx context.Context) error {
+	c.ending.Do(func() { close(c.giveUp) })
+	for {
+		v := c.state()
+		if _, creating := v.Opened(lifecycle.OpCreate, ""); !creating {
+			return nil
+		}
+		select {
+		case <-v.changed:
+		case <-c.stopped:
+			return nil
+		case <-ctx.Done():
+			return errorf(errdefs.ErrUnavailable, "container %s: its create does not end: %v", c.id, ctx.Err())
+		}
+	}
 }
 
 // Journal gives a reader what the journal's lock keeps from it.

@@ -35,6 +35,9 @@ type container struct {
 	view    atomic.Pointer[view]
 	streams streams
 
+	giveUp chan struct{} // closed by End: a create under way is to stop
+	ending sync.Once
+
 	departing sync.Once
 	departed  error // why the events could neither be published nor spooled
 }
@@ -53,6 +56,7 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 		mailbox: make(chan func()),
 		stopped: make(chan struct{}),
 		adopted: make(chan struct{}),
+		giveUp:  make(chan struct{}),
 		streams: streams{io: map[string]*runtime.IO{}},
 	}
 	c.view.Store(&view{journal.State(), make(chan struct{})})

@@ -198,8 +198,17 @@ func (s *Service) runtime(meta store.Meta, o runtimeOptions) *runtime.Runc {
 	})
 }
 
-// create is the effect of Create: rootfs, stdio, runc create.
+// create is the effect of Create: rootfs, stdio, runc create. End cuts it short.
 func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-c.giveUp:
+			cancel(errorf(errdefs.ErrAborted, "container %s: create: given up, its deletion was asked for", c.id))
+		case <-ctx.Done():
+		}
+	}()
 	bundle := c.journal.Meta().Bundle
 	if err := runtime.MountRootfs(bundle, c.params.Rootfs); err != nil {
 		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
