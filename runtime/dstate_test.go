@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -37,7 +36,8 @@ func watchD(t *testing.T) {
 				if first, known := since[thread]; !known {
 					since[thread] = now
 				} else if now.Sub(first) > tooLong {
-					t.Errorf("thread in D state for %s: %s", now.Sub(first), stat)
+					stack, _ := os.ReadFile(filepath.Join(thread, "stack"))
+					t.Errorf("thread in D state for %s: %s\n%s", now.Sub(first), stat, stack)
 					return
 				}
 			}
@@ -57,7 +57,7 @@ func uninterruptible() map[string]string {
 		for _, path := range stats {
 			stat, _ := os.ReadFile(path)
 			if end := bytes.LastIndexByte(stat, ')'); end > 0 && bytes.HasPrefix(stat[end+1:], []byte(" D ")) {
-				found[filepath.Dir(path)+"@"+strconv.Itoa(pid)] = string(stat)
+				found[filepath.Dir(path)] = string(stat)
 			}
 		}
 	}

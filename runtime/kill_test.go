@@ -104,11 +104,12 @@ type killings struct {
 	keeper *store
 	job    job
 	steps  chan struct{}
+	broken chan error // what the test's end of the stream found
 	next   int
 }
 
 func newKillings(t *testing.T, keeper *store, j job) *killings {
-	return &killings{t: t, keeper: keeper, job: j, steps: make(chan struct{}, kills), next: streamSize / (kills + 1)}
+	return &killings{t: t, keeper: keeper, job: j, steps: make(chan struct{}, kills), broken: make(chan error, 1), next: streamSize / (kills + 1)}
 }
 
 func (k *killings) progress(total int) {
@@ -118,12 +119,22 @@ func (k *killings) progress(total int) {
 	}
 }
 
+func (k *killings) tell(err error) error {
+	if err != nil {
+		k.broken <- err
+	}
+	return err
+}
+
 // run returns the last worker, which is alive.
 func (k *killings) run() *worker {
 	w := startWorker(k.t, k.keeper, "copy", k.job)
 	for i := range kills {
 		select {
 		case <-k.steps:
+		case err := <-k.broken:
+			w.kill()
+			k.t.Fatalf("after %d kills: %v", i, err)
 		case <-time.After(patience):
 			w.kill()
 			k.t.Fatalf("the stream stands still after %d kills", i)
@@ -185,7 +196,7 @@ func (b *killBench) readStream(k *killings) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		defer f.Close()
-		result <- checkPattern(f, k.progress)
+		result <- k.tell(checkPattern(f, k.progress))
 	}()
 	return result
 }
@@ -197,7 +208,7 @@ func (b *killBench) writeStream(k *killings) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		defer f.Close()
-		result <- writePattern(f, k.progress)
+		result <- k.tell(writePattern(f, k.progress))
 	}()
 	return result
 }

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"errors"
-	"io"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -34,6 +33,7 @@ type pump struct {
 	gone func() bool
 	// splice is unix.Splice but in tests.
 	splice func(src, dst int) (int, error)
+	held   []byte // read and not yet written; see through
 
 	idle atomic.Bool // it waits for the source, and moves nothing
 }
@@ -45,7 +45,7 @@ func (p *pump) run() error {
 	if p.splice == nil {
 		p.splice = splice
 	}
-	stalls := 0
+	stalls, memory := 0, false
 	for {
 		n, err := p.move()
 		switch {
@@ -64,8 +64,9 @@ func (p *pump) run() error {
 			}
 		case errors.Is(err, unix.EIO) && p.gone != nil:
 			return nil
-		case errors.Is(err, unix.EINVAL):
-			return p.copy()
+		case errors.Is(err, unix.EINVAL) && !memory:
+			memory = true
+			p.splice = p.through
 		default:
 			return err
 		}
@@ -83,7 +84,7 @@ func (p *pump) move() (n int, err error) {
 		}
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			return ready(int(src), unix.POLLIN)
+			return len(p.held) > 0 || ready(int(src), unix.POLLIN)
 		case errors.Is(err, unix.EIO) && p.gone != nil:
 			return p.gone()
 		}
@@ -115,15 +116,25 @@ func (p *pump) awaitRoom(stalls *int) error {
 	return err
 }
 
-// copy is for kernels whose terminals cannot be spliced (5.10 as first released, and
-// nothing else known). A worker killed between its read and its write loses at most
-// fallbackSize bytes.
-func (p *pump) copy() error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{p.dst}, struct{ io.Reader }{p.src}, make([]byte, fallbackSize))
-	if p.gone != nil && errors.Is(err, unix.EIO) {
-		return nil
+// through is splice by way of user memory, where there is no splice: for a terminal
+// that nobody reads, whose bytes go to /dev/null, and for kernels that cannot splice
+// terminals (5.10 as first released, and nothing else known). There a worker killed
+// between its read and its write loses at most fallbackSize bytes.
+func (p *pump) through(src, dst int) (int, error) {
+	if len(p.held) == 0 {
+		buffer := make([]byte, fallbackSize)
+		n, err := unix.Read(src, buffer)
+		if n <= 0 {
+			return 0, err
+		}
+		p.held = buffer[:n]
 	}
-	return err
+	n, err := unix.Write(dst, p.held)
+	if err != nil {
+		return 0, err
+	}
+	p.held = p.held[n:]
+	return n, nil
 }
 
 func splice(src, dst int) (int, error) {

@@ -3,7 +3,9 @@ package runtime
 import (
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -155,9 +157,10 @@ func TestTerminalWithoutSplice(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
 	done := make(chan error, 1)
+	var gone atomic.Bool
 	go func() {
 		unsupported := func(int, int) (int, error) { return 0, unix.EINVAL }
-		done <- (&pump{src: master, dst: w, gone: func() bool { return true }, splice: unsupported}).run()
+		done <- (&pump{src: master, dst: w, gone: gone.Load, splice: unsupported}).run()
 		closeAll(w)
 	}()
 	_, err = slave.WriteString("through memory")
@@ -169,6 +172,8 @@ func TestTerminalWithoutSplice(t *testing.T) {
 	if got := string(buffer[:n]); got != "through memory" {
 		t.Errorf("got %q", got)
 	}
+	gone.Store(true)
+	must(t, master.SetReadDeadline(time.Unix(1, 0)))
 	must(t, within(t, "end of the terminal", done))
 	closeAll(r, master)
 }
