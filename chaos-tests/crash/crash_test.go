@@ -14,15 +14,11 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"perdure/chaos-tests/daemon"
 	"perdure/chaos-tests/harness"
 	"perdure/internal/crash"
 )
 
 const limit = 30 * time.Second
-
-// worker is the build with crash points; `make integration` makes it.
-const worker = "../../bin/test/perdure-crashpoints"
 
 // prerequisites are points that have to fire before another can be reached.
 var prerequisites = map[string]string{
@@ -43,34 +39,20 @@ func TestEveryPointWithTerminals(t *testing.T) {
 
 // run lives one life for each point, all with one containerd.
 func run(t *testing.T, terminal bool, wanted func(point string) bool) {
-	if daemon.Runtime() == harness.Stock {
-		t.Skip("crash points are compiled into perdure only")
-	}
-	path, err := filepath.Abs(worker)
-	check(t, err)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: make integration builds it", err)
-	}
-	dir := t.TempDir()
-	h := harness.New(t, "PERDURE_WORKER="+path, "PERDURE_CRASH_DIR="+dir)
+	h, crashes := harness.NewWithCrashes(t)
 	for _, point := range crash.All() {
 		if !wanted(point) {
 			continue
 		}
 		t.Run(point, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(h.Context(), 2*time.Minute)
-			defer cancel()
 			// A point of recovery needs a worker that has died before.
-			armed := point
+			armed := []string{point}
 			if first, ok := prerequisites[point]; ok {
-				check(t, os.Remove(filepath.Join(dir, first)))
-				armed += "\n" + first
+				armed = append(armed, first)
 			}
-			check(t, os.WriteFile(filepath.Join(dir, "armed"), []byte(armed), 0o600))
-			life(ctx, t, h, strings.ReplaceAll(point, ".", "-"), terminal)
-			if _, err := os.Stat(filepath.Join(dir, point)); err != nil {
-				t.Errorf("the point was never reached: %v", err)
-			}
+			harness.Check(t, crashes.Arm(armed...))
+			life(h.Within(t, 2*time.Minute), t, h, strings.ReplaceAll(point, ".", "-"), terminal)
+			harness.Check(t, crashes.Fired(point))
 		})
 	}
 }
@@ -81,41 +63,42 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 	tokens := t.TempDir()
 	mount := specs.Mount{Type: "bind", Source: tokens, Destination: "/tokens", Options: []string{"rbind", "rw"}}
 	script := `echo init >> /tokens/init; echo up; trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done`
-	c, err := h.Run(ctx, id, harness.Config{Args: shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}})
-	check(t, err)
+	c, err := h.Run(ctx, id, harness.Config{Args: harness.Shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}})
+	harness.Check(t, err)
 	pid := c.Task.Pid()
 
-	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: shell("echo e1 >> /tokens/e1; echo said; exit 5"), Terminal: terminal})
-	check(t, err)
+	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: harness.Shell("echo e1 >> /tokens/e1; echo said; exit 5"), Terminal: terminal})
+	harness.Check(t, err)
 	result, err := e.Finish(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if said := strings.TrimSpace(result.Stdout); result.Code != 5 || said != "said" {
 		t.Errorf("e1 ended with %d and said %q", result.Code, said)
 	}
 
-	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e2", Args: shell("echo e2 >> /tokens/e2; exec sleep 1000"), Terminal: terminal})
-	check(t, err)
-	check(t, e.Kill(ctx, syscall.SIGKILL))
+	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e2", Args: harness.Shell("echo e2 >> /tokens/e2; exec sleep 1000"), Terminal: terminal})
+	harness.Check(t, err)
+	harness.Check(t, e.Kill(ctx, syscall.SIGKILL))
 	if result, err = e.Finish(ctx); err != nil || result.Code != 137 {
 		t.Errorf("e2 ended with %d, %v", result.Code, err)
 	}
 
-	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e3", Args: shell("echo e3 >> /tokens/e3; cat"), Stdin: strings.NewReader("through\n"), Terminal: false})
-	check(t, err)
-	check(t, e.CloseIO(ctx, client.WithStdinCloser))
+	e, err = c.Exec(ctx, harness.ExecConfig{ID: "e3", Args: harness.Shell("echo e3 >> /tokens/e3; cat"), Stdin: strings.NewReader("through\n"), Terminal: false})
+	harness.Check(t, err)
+	harness.Check(t, e.CloseIO(ctx, client.WithStdinCloser))
 	if result, err = e.Finish(ctx); err != nil || result.Code != 0 || result.Stdout != "through\n" {
 		t.Errorf("e3 ended with %d, %v, and said %q", result.Code, err, result.Stdout)
 	}
 
-	check(t, c.Load(ctx))
+	harness.Check(t, c.CheckJournal(ctx))
+	harness.Check(t, c.Load(ctx))
 	if c.Task.Pid() != pid {
 		t.Errorf("the init was %d and is %d", pid, c.Task.Pid())
 	}
-	check(t, c.Task.Kill(ctx, syscall.SIGTERM))
+	harness.Check(t, c.Task.Kill(ctx, syscall.SIGTERM))
 	exit, err := c.Wait(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	deleted, err := c.Task.Delete(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if exit.Code != 9 || deleted.ExitCode() != 9 || !deleted.ExitTime().Equal(exit.At) {
 		t.Errorf("the init ended with %d at %v for Wait and %d at %v for Delete, want 9", exit.Code, exit.At, deleted.ExitCode(), deleted.ExitTime())
 	}
@@ -129,7 +112,7 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 		events = append(events, "exec-added "+e, "exec-started "+e, "exit "+e)
 	}
 	_, err = h.Events.Expect(limit, id, append(events, "exit", "delete")...)
-	check(t, err)
+	harness.Check(t, err)
 	for _, who := range []string{"init", "e1", "e3"} {
 		if text, err := os.ReadFile(filepath.Join(tokens, who)); err != nil || string(text) != who+"\n" {
 			t.Errorf("%s has run %d times, want once (%v)", who, strings.Count(string(text), "\n"), err)
@@ -137,14 +120,5 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 	}
 	if text, _ := os.ReadFile(filepath.Join(tokens, "e2")); strings.Count(string(text), "\n") > 1 {
 		t.Errorf("e2 has run %q", text) // it may be killed before it says so
-	}
-}
-
-func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

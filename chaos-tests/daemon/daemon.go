@@ -237,3 +237,10 @@ func (d *Daemon) end(ctx context.Context, sig syscall.Signal) error {
 // Remove takes the daemon's directory away. The daemon must be stopped and
 // nothing mounted below it.
 func (d *Daemon) Remove() error { return os.RemoveAll(d.dir) }
+
+// Hide takes the socket for shims away: those that connect from now on do not
+// reach the daemon.
+func (d *Daemon) Hide() error { return os.Rename(d.ttrpc(d.starts), d.path("t.hidden")) }
+
+// Show brings the socket back.
+func (d *Daemon) Show() error { return os.Rename(d.path("t.hidden"), d.ttrpc(d.starts)) }

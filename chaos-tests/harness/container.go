@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -27,7 +26,8 @@ type Config struct {
 	Pod      string    // id of the container whose shim this one joins
 	SharePID int       // pid whose pid namespace is joined, 0: its own
 	Mounts   []specs.Mount
-	Options  any // runtime options, nil: none
+	Runtime  string // "": daemon.Runtime()
+	Options  any    // runtime options, nil: none
 }
 
 // podAnnotation is how CRI says which pod a container is of.
@@ -35,14 +35,15 @@ const podAnnotation = "io.kubernetes.cri.sandbox-id"
 
 // Container is a container with its task.
 type Container struct {
-	ID    string
-	Group string // the id that the shim was started for
+	ID      string
+	Group   string // the id that the shim was started for
+	Runtime string
 	client.Container
 	Task client.Task
 	Streams
 
 	h       *Harness
-	streams cio.IO        // the client's ends, which outlive containerd
+	execs   []*Exec       // whose streams are to be closed
 	process specs.Process // what an exec starts from
 	exits   <-chan client.ExitStatus
 }
@@ -55,7 +56,10 @@ func Sleep() []string {
 
 // Create makes a container and its task, which is not started yet.
 func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container, error) {
-	c := &Container{ID: id, Group: id, h: h}
+	c := &Container{ID: id, Group: id, Runtime: daemon.Runtime(), h: h}
+	if cfg.Runtime != "" {
+		c.Runtime = cfg.Runtime
+	}
 	if cfg.Pod != "" {
 		c.Group = cfg.Pod
 	}
@@ -67,7 +71,7 @@ func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container
 		client.WithImageName(daemon.Image),
 		client.WithSnapshotter(h.snapshotter),
 		client.WithNewSnapshot(id, image),
-		client.WithRuntime(daemon.Runtime(), cfg.Options),
+		client.WithRuntime(c.Runtime, cfg.Options),
 		client.WithNewSpec(specOptions(cfg, c.Group)...),
 	)
 	if err != nil {
@@ -89,7 +93,7 @@ func (c *Container) createTask(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("create task %s: %w", c.ID, err)
 	}
-	c.Task, c.streams = task, task.IO()
+	c.Task = task
 	c.exits, err = task.Wait(c.h.Context())
 	return err
 }
@@ -177,24 +181,25 @@ func (c *Container) Load(ctx context.Context) error {
 // DeleteTask ends the task if it runs, and deletes it. No task is no error.
 func (c *Container) DeleteTask(ctx context.Context) error {
 	if c.Task == nil {
-		return c.closeStreams()
+		return c.closeAll()
 	}
 	_, err := c.Task.Delete(ctx, client.WithProcessKill)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("delete task %s: %w", c.ID, err)
 	}
 	c.Task = nil
-	return c.closeStreams()
+	return c.closeAll()
 }
 
-// closeStreams closes and removes the client's ends. Once is enough.
-func (c *Container) closeStreams() error {
-	if c.streams == nil {
-		return nil
+// closeAll closes the client's ends of all that ran in the container.
+func (c *Container) closeAll() error {
+	err := c.closeStreams()
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	for _, e := range c.execs {
+		err = errors.Join(err, e.closeStreams())
 	}
-	c.streams.Cancel()
-	err := c.streams.Close()
-	c.streams = nil
+	c.execs = nil
 	return err
 }
 
@@ -203,6 +208,11 @@ func (c *Container) closeStreams() error {
 func (c *Container) Remove(ctx context.Context) error {
 	if c.Task != nil {
 		if err := c.Load(ctx); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	if c.Task != nil {
+		if err := c.CheckJournal(ctx); err != nil {
 			return err
 		}
 	}

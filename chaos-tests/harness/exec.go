@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -22,6 +23,7 @@ type Exec struct {
 	client.Process
 	Streams
 
+	c     *Container
 	exits <-chan client.ExitStatus
 }
 
@@ -40,12 +42,15 @@ func (c *Container) AddExec(ctx context.Context, cfg ExecConfig) (*Exec, error) 
 	process := c.process
 	process.Args = cfg.Args
 	process.Terminal = cfg.Terminal
-	e := &Exec{}
+	e := &Exec{c: c}
 	added, err := c.Task.Exec(ctx, cfg.ID, &process, e.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal))
 	if err != nil {
 		return nil, fmt.Errorf("add exec %s to %s: %w", cfg.ID, c.ID, err)
 	}
 	e.Process = added
+	c.h.mu.Lock()
+	c.execs = append(c.execs, e)
+	c.h.mu.Unlock()
 	e.exits, err = added.Wait(c.h.Context())
 	return e, err
 }
@@ -62,9 +67,29 @@ func (c *Container) Exec(ctx context.Context, cfg ExecConfig) (*Exec, error) {
 	return e, nil
 }
 
+// Load connects to the exec again after containerd was restarted and its
+// container was loaded.
+func (e *Exec) Load(ctx context.Context) error {
+	loaded, err := e.c.Task.LoadProcess(ctx, e.ID(), nil)
+	if err != nil {
+		return fmt.Errorf("load exec %s of %s: %w", e.ID(), e.c.ID, err)
+	}
+	e.Process = loaded
+	e.exits, err = loaded.Wait(e.c.h.Context())
+	return err
+}
+
 // AwaitExit waits for the exec's end. It can be called once.
 func (e *Exec) AwaitExit(ctx context.Context) (Exit, error) {
 	return awaitExit(ctx, e.exits, "exec "+e.ID())
+}
+
+// close closes the client's ends and lets the harness forget them.
+func (e *Exec) close() error {
+	e.c.h.mu.Lock()
+	defer e.c.h.mu.Unlock()
+	e.c.execs = slices.DeleteFunc(e.c.execs, func(other *Exec) bool { return other == e })
+	return e.closeStreams()
 }
 
 // Finish waits for the exec's end and that of its outputs, and deletes it.
@@ -73,15 +98,19 @@ func (e *Exec) Finish(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err := drain(e.IO(), outputLimit); err != nil {
+	if err := e.Streams.AwaitEnd(outputLimit); err != nil {
 		return Result{}, fmt.Errorf("exec %s: %w", e.ID(), err)
 	}
 	deleted, err := e.Delete(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("delete exec %s: %w", e.ID(), err)
 	}
-	if deleted.ExitCode() != exit.Code {
-		return Result{}, fmt.Errorf("exec %s ended with %d for Wait and %d for Delete", e.ID(), exit.Code, deleted.ExitCode())
+	if deleted.ExitCode() != exit.Code || !deleted.ExitTime().Equal(exit.At) {
+		return Result{}, fmt.Errorf("exec %s ended with %d at %v for Wait and %d at %v for Delete",
+			e.ID(), exit.Code, exit.At, deleted.ExitCode(), deleted.ExitTime())
+	}
+	if err := e.close(); err != nil {
+		return Result{}, fmt.Errorf("exec %s: %w", e.ID(), err)
 	}
 	return Result{exit, int(e.Pid()), e.Stdout.String(), e.Stderr.String()}, nil
 }

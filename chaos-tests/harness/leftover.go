@@ -53,6 +53,7 @@ func (h *Harness) leftovers() []string {
 	for _, dir := range []string{h.State(), filepath.Join(h.Dir(), "root")} {
 		left = append(left, below("bundle", filepath.Join(dir, "io.containerd.runtime.v2.task", h.Namespace))...)
 	}
+	left = append(left, below("spooled journal", h.Spool())...)
 	return left
 }
 
@@ -83,6 +84,10 @@ func below(what, dir string) []string {
 	}
 	return all
 }
+
+// Spool is where perdure keeps the journals of deleted containers that have
+// events unsent: beside the bundles. It is not there when it has none.
+func (h *Harness) Spool() string { return h.Bundle(h.Namespace, ".perdure") }
 
 func (h *Harness) runcState() string { return filepath.Join("/run/containerd/runc", h.Namespace) }
 

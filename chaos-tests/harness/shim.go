@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"perdure/chaos-tests/daemon"
 	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/wait"
 )
@@ -19,7 +20,7 @@ const workerLimit = 10 * time.Second
 
 // Shim returns how to find the processes that serve the container.
 func (c *Container) Shim() proc.Shim {
-	return proc.Shim{Runtime: daemon.Runtime(), Namespace: c.h.Namespace, Group: c.Group}
+	return proc.Shim{Runtime: c.Runtime, Namespace: c.h.Namespace, Group: c.Group}
 }
 
 // Keeper returns the pid of the shim's long-lived process.
@@ -55,11 +56,10 @@ func (c *Container) KillWorker(ctx context.Context) (int, error) {
 	}
 }
 
-func wrap(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
+// Socket returns the path of the socket that the shim listens on.
+func (c *Container) Socket() (string, error) {
+	address, err := os.ReadFile(filepath.Join(c.h.Bundle(c.h.Namespace, c.ID), "address"))
+	return strings.TrimPrefix(string(address), "unix://"), err
 }
 
 // SignalInit sends a signal to the task's init without asking containerd or the

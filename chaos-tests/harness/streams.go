@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -47,23 +48,71 @@ func (b *Buffer) Await(limit time.Duration, text string) error {
 // stays empty with a terminal.
 type Streams struct {
 	Stdout, Stderr Buffer
+
+	ends *ends // nil until there are fifos
+}
+
+// ends are the client's ends of a process's fifos. Unlike those of
+// containerd's client, they can be closed while the fifos stay.
+type ends struct {
+	cio.IO
+	fifos  *cio.FIFOSet
+	attach cio.Attach
 }
 
 // creator returns what containerd's client makes the fifos with. A nil stdin
 // means that the process has none.
 func (s *Streams) creator(dir string, stdin io.Reader, terminal bool) cio.Creator {
-	options := []cio.Opt{cio.WithStreams(stdin, &s.Stdout, &s.Stderr), cio.WithFIFODir(dir)}
-	if terminal {
-		options = append(options, cio.WithTerminal)
+	return func(id string) (cio.IO, error) {
+		fifos, err := cio.NewFIFOSetInDir(dir, id, terminal)
+		if err != nil {
+			return nil, err
+		}
+		if stdin == nil {
+			fifos.Stdin = ""
+		}
+		if terminal {
+			fifos.Stderr = ""
+		}
+		s.ends = &ends{fifos: fifos, attach: cio.NewAttach(cio.WithStreams(stdin, &s.Stdout, &s.Stderr))}
+		return s.ends, s.Attach()
 	}
-	return cio.NewCreator(options...)
 }
 
-// drain waits until both outputs have ended. It is an error when that takes
+// Attach opens the client's ends of the fifos: again, after Detach. That is
+// for processes without input.
+func (s *Streams) Attach() (err error) {
+	s.ends.IO, err = s.ends.attach(cio.NewFIFOSet(s.ends.fifos.Config, nil))
+	return err
+}
+
+// Detach closes the client's ends, as when the client ends. What the process
+// writes from now on waits in the fifos.
+func (s *Streams) Detach() error {
+	s.ends.Cancel()
+	s.ends.Wait()
+	return s.ends.IO.Close()
+}
+
+// Close closes the client's ends and removes the fifos.
+func (e *ends) Close() error { return errors.Join(e.IO.Close(), e.fifos.Close()) }
+
+// closeStreams does what is left to do of closing the client's ends.
+func (s *Streams) closeStreams() error {
+	if s.ends == nil {
+		return nil
+	}
+	s.ends.Cancel()
+	err := s.ends.Close()
+	s.ends = nil
+	return err
+}
+
+// AwaitEnd waits until both outputs have ended. It is an error when that takes
 // longer than limit: something still has them open.
-func drain(streams cio.IO, limit time.Duration) error {
+func (s *Streams) AwaitEnd(limit time.Duration) error {
 	done := make(chan struct{})
-	go func() { streams.Wait(); close(done) }()
+	go func(streams cio.IO) { streams.Wait(); close(done) }(s.ends)
 	select {
 	case <-done:
 		return nil

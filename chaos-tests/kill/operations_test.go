@@ -161,6 +161,9 @@ func (l *load) remove(ctx context.Context, c *harness.Container, code uint32) er
 	if l.step(err) != nil {
 		return err
 	}
+	if err := c.CheckJournal(ctx); err != nil {
+		return err
+	}
 	l.leaves(c)
 	deleted, err := c.Task.Delete(ctx)
 	if l.step(err) != nil {

@@ -18,24 +18,13 @@ const limit = 20 * time.Second
 func start(t *testing.T) (*harness.Harness, context.Context) {
 	t.Helper()
 	h := harness.New(t)
-	ctx, cancel := context.WithTimeout(h.Context(), 3*time.Minute)
-	t.Cleanup(cancel)
-	return h, ctx
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return h, h.Within(t, 3*time.Minute)
 }
 
 // run starts a container, or ends the test.
 func run(ctx context.Context, t *testing.T, h *harness.Harness, id string, cfg harness.Config) *harness.Container {
 	t.Helper()
 	c, err := h.Run(ctx, id, cfg)
-	check(t, err)
+	harness.Check(t, err)
 	return c
 }
-
-func shell(script string) []string { return []string{"/bin/sh", "-c", script} }

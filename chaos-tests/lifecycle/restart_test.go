@@ -14,26 +14,26 @@ import (
 // restart stops the daemon, does meanwhile, and starts it again.
 func restart(ctx context.Context, t *testing.T, h *harness.Harness, meanwhile func()) {
 	t.Helper()
-	check(t, h.Stop(ctx))
+	harness.Check(t, h.Stop(ctx))
 	meanwhile()
-	check(t, h.Start(ctx))
+	harness.Check(t, h.Start(ctx))
 }
 
 func TestRunningTaskOverARestart(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "running", harness.Config{Args: harness.Sleep()})
 	keeper, err := c.Keeper()
-	check(t, err)
+	harness.Check(t, err)
 	pid := c.Task.Pid()
 
 	restart(ctx, t, h, func() {})
 
-	check(t, c.Load(ctx))
+	harness.Check(t, c.Load(ctx))
 	if now, err := c.Keeper(); err != nil || now != keeper || c.Task.Pid() != pid {
 		t.Errorf("shim and init were %d and %d, they are %d (%v) and %d", keeper, pid, now, err, c.Task.Pid())
 	}
 	status, err := c.Task.Status(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if status.Status != client.Running {
 		t.Errorf("the running task is %q", status.Status)
 	}
@@ -55,28 +55,28 @@ func needsPids(t *testing.T) {
 func TestStoppedTaskOverARestart(t *testing.T) {
 	needsPids(t)
 	h, ctx := start(t)
-	c := run(ctx, t, h, "stopped", harness.Config{Args: shell("exit 7")})
+	c := run(ctx, t, h, "stopped", harness.Config{Args: harness.Shell("exit 7")})
 	exit, err := c.Wait(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	// What containerd has taken but not yet passed on dies with it.
 	_, err = h.Events.Await(limit, "stopped", "exit")
-	check(t, err)
+	harness.Check(t, err)
 
 	restart(ctx, t, h, func() {})
 
-	check(t, c.Load(ctx))
+	harness.Check(t, c.Load(ctx))
 	status, err := c.Task.Status(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if status.Status != client.Stopped || status.ExitStatus != 7 || !status.ExitTime.Equal(exit.At) {
 		t.Errorf("the stopped task is %+v, want 7 at %v", status, exit.At)
 	}
 	deleted, err := c.Task.Delete(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if deleted.ExitCode() != 7 {
 		t.Errorf("its delete says %d", deleted.ExitCode())
 	}
 	_, err = h.Events.Expect(limit, "stopped", "create", "start", "exit", "delete")
-	check(t, err)
+	harness.Check(t, err)
 }
 
 // The init ends while nobody listens.
@@ -86,16 +86,16 @@ func TestEndWhileContainerdIsDown(t *testing.T) {
 	c := run(ctx, t, h, "alone", harness.Config{Args: harness.Sleep()})
 	pid := int(c.Task.Pid())
 	restart(ctx, t, h, func() {
-		check(t, c.SignalInit(syscall.SIGTERM))
-		check(t, harness.AwaitEnd(ctx, pid))
+		harness.Check(t, c.SignalInit(syscall.SIGTERM))
+		harness.Check(t, harness.AwaitEnd(ctx, pid))
 	})
-	check(t, c.Load(ctx))
+	harness.Check(t, c.Load(ctx))
 	exit, err := c.Wait(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if exit.Code != 143 {
 		t.Errorf("it ended with %d, want 143", exit.Code)
 	}
-	check(t, c.DeleteTask(ctx))
+	harness.Check(t, c.DeleteTask(ctx))
 	_, err = h.Events.Expect(limit, "alone", "create", "start", "exit", "delete")
-	check(t, err)
+	harness.Check(t, err)
 }

@@ -17,9 +17,9 @@ func TestExitCodes(t *testing.T) {
 	for _, code := range []uint32{0, 1, 7, 137, 255} {
 		id := fmt.Sprintf("code-%d", code)
 		before := time.Now()
-		c := run(ctx, t, h, id, harness.Config{Args: shell(fmt.Sprintf("exit %d", code))})
+		c := run(ctx, t, h, id, harness.Config{Args: harness.Shell(fmt.Sprintf("exit %d", code))})
 		exit, err := c.Wait(ctx)
-		check(t, err)
+		harness.Check(t, err)
 		if exit.Code != code {
 			t.Errorf("%s: Wait says %d", id, exit.Code)
 		}
@@ -27,7 +27,7 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s: ended at %v, which is not between the start at %v and now", id, exit.At, before)
 		}
 		deleted, err := c.Task.Delete(ctx)
-		check(t, err)
+		harness.Check(t, err)
 		if deleted.ExitCode() != code || !deleted.ExitTime().Equal(exit.At) {
 			t.Errorf("%s: Delete says %d at %v, Wait %d at %v", id, deleted.ExitCode(), deleted.ExitTime(), code, exit.At)
 		}
@@ -39,16 +39,16 @@ func TestEventsOfALife(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "life", harness.Config{Args: harness.Sleep()})
 	result, err := c.Sh(ctx, "e1", "exit 3")
-	check(t, err)
+	harness.Check(t, err)
 	pid := c.Task.Pid()
-	check(t, c.Kill(ctx, syscall.SIGKILL))
+	harness.Check(t, c.Kill(ctx, syscall.SIGKILL))
 	exit, err := c.Wait(ctx)
-	check(t, err)
-	check(t, c.DeleteTask(ctx))
+	harness.Check(t, err)
+	harness.Check(t, c.DeleteTask(ctx))
 
 	events, err := h.Events.Expect(limit, "life",
 		"create", "start", "exec-added e1", "exec-started e1", "exit e1", "exit", "delete")
-	check(t, err)
+	harness.Check(t, err)
 	for i, want := range []struct {
 		pid    uint32
 		status uint32
@@ -69,7 +69,7 @@ func TestDeleteOfARunningTaskIsRefused(t *testing.T) {
 		t.Errorf("delete of a running task: %v, want failed precondition", err)
 	}
 	status, err := c.Task.Status(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if status.Status != client.Running {
 		t.Errorf("status after the refused delete is %q", status.Status)
 	}
@@ -77,14 +77,14 @@ func TestDeleteOfARunningTaskIsRefused(t *testing.T) {
 
 func TestCreatedTask(t *testing.T) {
 	h, ctx := start(t)
-	c, err := h.Create(ctx, "created", harness.Config{Args: shell("exit 4")})
-	check(t, err)
+	c, err := h.Create(ctx, "created", harness.Config{Args: harness.Shell("exit 4")})
+	harness.Check(t, err)
 	status, err := c.Task.Status(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if status.Status != client.Created || c.Task.Pid() == 0 {
 		t.Errorf("a created task has status %q and pid %d", status.Status, c.Task.Pid())
 	}
-	check(t, c.Task.Start(ctx))
+	harness.Check(t, c.Task.Start(ctx))
 	if exit, err := c.Wait(ctx); err != nil || exit.Code != 4 {
 		t.Errorf("it ended with %d, %v", exit.Code, err)
 	}
@@ -94,17 +94,17 @@ func TestWaitOfTwoClients(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "two", harness.Config{Args: harness.Sleep()})
 	second, err := client.New(h.Address())
-	check(t, err)
+	harness.Check(t, err)
 	defer second.Close()
 	loaded, err := second.LoadContainer(ctx, "two")
-	check(t, err)
+	harness.Check(t, err)
 	task, err := loaded.Task(ctx, nil)
-	check(t, err)
+	harness.Check(t, err)
 	exits, err := task.Wait(ctx)
-	check(t, err)
-	check(t, c.Kill(ctx, syscall.SIGTERM))
+	harness.Check(t, err)
+	harness.Check(t, c.Kill(ctx, syscall.SIGTERM))
 	first, err := c.Wait(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if status := <-exits; status.ExitCode() != first.Code || !status.ExitTime().Equal(first.At) {
 		t.Errorf("one client sees %d at %v, the other %d at %v", first.Code, first.At, status.ExitCode(), status.ExitTime())
 	}
@@ -116,18 +116,18 @@ func TestWaitOfTwoClients(t *testing.T) {
 func TestKillOfAnEndedProcessIsNotFound(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "ended", harness.Config{Args: harness.Sleep()})
-	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: shell("exit 0")})
-	check(t, err)
+	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: harness.Shell("exit 0")})
+	harness.Check(t, err)
 	_, err = e.AwaitExit(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if err := e.Kill(ctx, syscall.SIGKILL); !errdefs.IsNotFound(err) {
 		t.Errorf("kill of an ended exec: %v, want not found", err)
 	}
 	_, err = e.Delete(ctx)
-	check(t, err)
-	check(t, c.Kill(ctx, syscall.SIGKILL))
+	harness.Check(t, err)
+	harness.Check(t, c.Kill(ctx, syscall.SIGKILL))
 	_, err = c.Wait(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	if err := c.Task.Kill(ctx, syscall.SIGKILL); !errdefs.IsNotFound(err) {
 		t.Errorf("kill of an ended task: %v, want not found", err)
 	}
@@ -137,9 +137,9 @@ func TestPids(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "pids", harness.Config{Args: []string{"/bin/sleep", "1000"}})
 	e, err := c.Exec(ctx, harness.ExecConfig{ID: "e1", Args: []string{"/bin/sleep", "1000"}})
-	check(t, err)
+	harness.Check(t, err)
 	pids, err := c.Task.Pids(ctx)
-	check(t, err)
+	harness.Check(t, err)
 	got := map[uint32]bool{}
 	for _, p := range pids {
 		got[p.Pid] = true
@@ -147,7 +147,7 @@ func TestPids(t *testing.T) {
 	if len(got) != 2 || !got[c.Task.Pid()] || !got[e.Pid()] {
 		t.Errorf("pids are %v, want %d and %d", got, c.Task.Pid(), e.Pid())
 	}
-	check(t, e.Kill(ctx, syscall.SIGKILL))
+	harness.Check(t, e.Kill(ctx, syscall.SIGKILL))
 	_, err = e.Finish(ctx)
-	check(t, err)
+	harness.Check(t, err)
 }

@@ -1,0 +1,49 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"perdure/chaos-tests/daemon"
+)
+
+// Crashes ends workers with SIGKILL at the crash points of perdure's package
+// internal/crash, each once for every time it is armed.
+type Crashes struct{ dir string }
+
+// NewWithCrashes starts a daemon whose shims run the worker that has the crash
+// points compiled in; `make integration` builds it.
+func NewWithCrashes(t testing.TB) (*Harness, *Crashes) {
+	t.Helper()
+	NeedsPerdure(t)
+	tree, err := daemon.Tree()
+	Check(t, err)
+	worker := filepath.Join(tree, "bin", "test", "perdure-crashpoints")
+	if _, err := os.Stat(worker); err != nil {
+		t.Fatalf("%v: make integration builds it", err)
+	}
+	c := &Crashes{t.TempDir()}
+	return New(t, "PERDURE_WORKER="+worker, "PERDURE_CRASH_DIR="+c.dir), c
+}
+
+// Arm has the given points fire once more, and all others not at all.
+func (c *Crashes) Arm(points ...string) error {
+	for _, point := range points {
+		if err := os.Remove(filepath.Join(c.dir, point)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	next := filepath.Join(c.dir, "armed.next")
+	if err := os.WriteFile(next, []byte(strings.Join(points, "\n")), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(c.dir, "armed"))
+}
+
+// Fired is an error unless the point has ended a worker since it was armed.
+func (c *Crashes) Fired(point string) error {
+	_, err := os.Stat(filepath.Join(c.dir, point))
+	return wrap(err, "crash point %s was never reached", point)
+}
