@@ -58,7 +58,7 @@ func TestHangTwiceIsPoison(t *testing.T) {
 }
 
 func TestMuteWorkerIsReplaced(t *testing.T) {
-	k := run(t, "mute,normal", `{"Hello":100000000}`)
+	k := run(t, "mute,normal", `{"Hello":3000000000}`)
 	k.ask(k.dial(), "Echo", "x")
 	k.logged("said no hello")
 }
