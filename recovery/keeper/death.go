@@ -28,22 +28,19 @@ func (k *keeper) died(status unix.WaitStatus) {
 			c.strike(cause)
 		}
 	}
-	rested := status.Exited() && status.ExitStatus() == 0
-	needed := k.freshWait()
+	open := k.freshWait() || k.oldest() != nil || k.exits.live > 0 || len(k.woken) > 0
 	for _, c := range k.conns {
 		c.unmirror()
 	}
 	k.worker = nil
 	k.restart.died = k.now
-	k.restart.idle = rested
-	k.restart.needed = needed || k.oldest() != nil || k.exits.live > 0 || len(k.woken) > 0
-	switch {
-	case rested:
+	k.restart.needed = open
+	k.restart.idle = status.Exited() && status.ExitStatus() == 0
+	if k.restart.idle && !open {
 		k.restart.short = 0
 		return
-	case k.now.Sub(w.started) < k.ShortLife:
-		k.restart.short++
-	default:
+	}
+	if k.restart.short++; k.now.Sub(w.started) >= k.ShortLife {
 		k.restart.short = 0
 	}
 	k.log("error", "worker %d ended after %v: %s", w.pid, k.now.Sub(w.started).Round(time.Millisecond), cause)

@@ -63,6 +63,14 @@ func TestFreshWaitBringsAWorkerBack(t *testing.T) {
 	k.next("the Wait again", func(e event) bool { return e.Method == "Wait" && e.Life == 2 })
 }
 
+// A worker that leaves as idle though it is owed for is restarted, with pauses.
+func TestIdleThoughOwed(t *testing.T) {
+	k := run(t, "idle,idle,idle,normal", "")
+	if got := k.ask(k.dial(), "Echo", "x"); got != "x" {
+		t.Errorf("answer %q", got)
+	}
+}
+
 func TestLeave(t *testing.T) {
 	k := run(t, "normal", "")
 	k.hello()
