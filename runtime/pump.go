@@ -79,6 +79,11 @@ func (p *pump) move() (n int, err error) {
 	waitErr := p.in.Read(func(src uintptr) (done bool) {
 		p.idle.Store(false)
 		defer func() { p.idle.Store(!done) }()
+		// Reading an empty terminal waits for the kernel's flush worker, and splice would do so
+		// with the fifo's lock in hand. poll waits for it too, but holds nothing.
+		if p.gone != nil && len(p.held) == 0 && !ready(int(src), unix.POLLIN) {
+			return false
+		}
 		if closed := p.out.Control(func(dst uintptr) { n, err = p.splice(int(src), int(dst)) }); closed != nil {
 			n, err = 0, closed
 		}
