@@ -2,12 +2,12 @@ package task
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -158,7 +158,7 @@ func (c *container) release() {
 	if err := c.svc.Keeper.Drop(c.key()); err != nil {
 		c.svc.warn(c.id, "drop descriptors", err)
 	}
-	c.svc.leaveIfWanted()
+	c.svc.leaveIfWanted(0)
 }
 
 // close ends the actor and closes the journal; a second call does nothing.
@@ -177,21 +177,28 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 	s.mu.Lock()
 	s.wanted = true
 	s.mu.Unlock()
-	if !s.empty() {
-		return &emptypb.Empty{}, s.Keeper.WantShutdown()
+	if err := s.Keeper.WantShutdown(); err != nil {
+		return nil, err
 	}
-	return &emptypb.Empty{}, s.Keeper.Leave(requestOf(ctx).number)
+	s.leaveIfWanted(requestOf(ctx).number)
+	return &emptypb.Empty{}, nil
 }
 
-// leaveIfWanted carries out a Shutdown that came while tasks existed.
-func (s *Service) leaveIfWanted() {
+// leaveAgain is when to ask the keeper again that has refused to leave: for
+// 5 s after a start was answered with its socket it waits for that client.
+const leaveAgain = 6 * time.Second
+
+// leaveIfWanted carries out a Shutdown if no task is left; later, where the
+// keeper has just been promised to a new member of the pod.
+func (s *Service) leaveIfWanted(request uint64) {
 	s.mu.Lock()
 	wanted := s.wanted
 	s.mu.Unlock()
 	if !wanted || !s.empty() {
 		return
 	}
-	if err := s.Keeper.Leave(0); err != nil && !errors.Is(err, context.Canceled) {
-		s.warn("", "leave after the last delete", err)
+	if err := s.Keeper.Leave(request); err != nil {
+		log.L.WithError(err).Info("the keeper stays for now")
+		time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) })
 	}
 }

@@ -167,6 +167,7 @@ func setLogging() {
 		_ = log.SetLevel("debug")
 	}
 	_ = log.SetFormat(log.TextFormat)
+	log.L.Logger.SetOutput(client.Stderr{})
 	log.L = log.L.WithField("runtime", "io.containerd.perdure.v2")
 }
 
