@@ -152,7 +152,7 @@ func (k *keeper) control(m protocol.Message, fd int) {
 	case protocol.Fetch:
 		k.fetch(m)
 	case protocol.Drop:
-		k.drop(m.Name)
+		k.dropAfter(m.Name, m.After)
 		k.reply(m.Call, "", -1)
 	case protocol.Accept:
 		k.acceptStored(m)

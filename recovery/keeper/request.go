@@ -19,6 +19,7 @@ type request struct {
 	fresh   time.Time     // when the first of them got it
 	strikes int           // of those, the ones that ended by a fault
 	done    bool
+	drops   []string // stored names that go with it
 }
 
 // overhead is what a pending request costs besides its data, in bytes.
@@ -76,6 +77,10 @@ func (k *keeper) oldestNumber() uint64 {
 func (k *keeper) finish(r *request) {
 	r.done = true
 	r.data = nil
+	for _, prefix := range r.drops {
+		k.drop(prefix)
+	}
+	r.drops = nil
 	if r.wait {
 		return
 	}

@@ -47,6 +47,20 @@ func (k *keeper) fetch(m protocol.Message) {
 	k.reply(m.Call, "", s.fd)
 }
 
+// dropAfter drops once nobody will be given the request of this number again:
+// it is answered, or its client is gone. That is now if it is not pending.
+func (k *keeper) dropAfter(prefix string, number uint64) {
+	for _, c := range k.conns {
+		for _, r := range c.pending {
+			if r.number == number {
+				r.drops = append(r.drops, prefix)
+				return
+			}
+		}
+	}
+	k.drop(prefix)
+}
+
 // drop closes the descriptor of that name and everything below it.
 func (k *keeper) drop(prefix string) {
 	for name, s := range k.store {

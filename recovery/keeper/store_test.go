@@ -44,6 +44,39 @@ func TestStoreFetchDrop(t *testing.T) {
 	}
 }
 
+// A worker that dies after letting go of names, but before its answer, finds them
+// again; with the answer, or with the client, they are gone.
+func TestDropAfter(t *testing.T) {
+	k := run(t, "normal", "")
+	first := k.hello()
+	client, leaver := k.dial(), k.dial()
+	for _, name := range []string{"a", "a/b", "ab", "z"} {
+		k.ask(client, "Store", name+" /dev/null")
+	}
+	noted := func() { k.next("the drop", func(e event) bool { return e.Event == "noted" }) }
+	dropped := call(client, "DropAfter", "a")
+	noted()
+	call(leaver, "DropAfter", "z")
+	noted()
+	if got := k.ask(client, "Read", "z"); got == "not stored" {
+		t.Error("dropped before the answer")
+	}
+	leaver.Close()
+	k.eventually("the drop with the client's end", func() bool { return k.ask(client, "Read", "z") == "not stored" })
+	kill(t, first.PID)
+	if e := k.hello(); len(e.Names) != 3 || !contains(e.Names, "a") || !contains(e.Names, "a/b") {
+		t.Errorf("names %v before the answer, want all three", e.Names)
+	}
+	if a := <-dropped; a.err != nil {
+		t.Error(a.err)
+	}
+	for name, want := range map[string]string{"a": "not stored", "a/b": "not stored", "ab": ""} {
+		if a := <-call(client, "Read", name); a.text != want {
+			t.Errorf("%s after the answer: %+v, want %q", name, a, want)
+		}
+	}
+}
+
 func TestManyNamesInWelcome(t *testing.T) {
 	k := run(t, "normal", "")
 	first := k.hello()

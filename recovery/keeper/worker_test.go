@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 // event is a line a worker writes to the test.
 type event struct {
-	Event  string // hello, request, exit, woken, name, reply
+	Event  string // hello, request, exit, woken, ping, noted, gave-up
 	PID    int    // of the worker
 	Life   int    // 1 for the keeper's first worker
 	Method string
@@ -268,6 +269,17 @@ func (w *fake) methods() map[string]handler {
 		"Drop": func(_ context.Context, _ protocol.Call, in string) (string, error) {
 			return in, w.client.Drop(in)
 		},
+		// DropAfter is answered by the second worker that gets it.
+		"DropAfter": func(ctx context.Context, call protocol.Call, in string) (string, error) {
+			if err := w.client.DropAfter(in, call.Request); err != nil {
+				return "", err
+			}
+			if !call.Replay {
+				w.say(event{Event: "noted"})
+				<-ctx.Done()
+			}
+			return in, ctx.Err()
+		},
 		"TakeMaster": w.takeMaster,
 		"Read":       w.read,
 		"Wake":       w.wake,
@@ -309,6 +321,9 @@ func (w *fake) read(_ context.Context, _ protocol.Call, in string) (string, erro
 	defer f.Close()
 	buf := make([]byte, 100)
 	n, err := f.Read(buf)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	return string(buf[:n]), err
 }
 

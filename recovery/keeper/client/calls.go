@@ -90,7 +90,15 @@ func (c *Client) Fetch(name string) (*os.File, error) {
 // Drop closes the keeper's descriptors called prefix or prefix/.... It is no
 // error when there is none.
 func (c *Client) Drop(prefix string) error {
-	if _, err := c.do(protocol.Message{Type: protocol.Drop, Name: prefix}, nil); err != nil {
+	return c.DropAfter(prefix, 0)
+}
+
+// DropAfter is a Drop that the keeper carries out once the request of this
+// number is answered or its client gone, whatever becomes of this worker: until
+// then a worker that is given the request again finds the names in its Welcome.
+// It returns when the keeper has noted it.
+func (c *Client) DropAfter(prefix string, request uint64) error {
+	if _, err := c.do(protocol.Message{Type: protocol.Drop, Name: prefix, After: request}, nil); err != nil {
 		return fmt.Errorf("dropping descriptors %s of the keeper: %w", prefix, err)
 	}
 	return nil

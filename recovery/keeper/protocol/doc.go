@@ -13,4 +13,4 @@ package protocol
 
 // Version of the control messages. A worker whose hello names another one is
 // not used; raise it with every change of a message's layout.
-const Version = 1
+const Version = 2

@@ -14,7 +14,7 @@ const (
 	Hello        Type = 1 + iota // first packet of a worker
 	Store                        // keep the attached descriptor under Name, replacing one of that name
 	Fetch                        // give a duplicate of the descriptor Name
-	Drop                         // close Name and everything below Name + "/"
+	Drop                         // close Name and everything below Name + "/", when request After is answered; 0: now
 	Accept                       // accept on the stored Listener, keep the connection as Name, give a duplicate
 	Wake                         // say once when Name is ready for Mask (poll bits); 0 disarms
 	ExitAck                      // exit Seq is journaled: forget it (this one only)
@@ -61,6 +61,7 @@ type Message struct {
 	Listener string
 	Error    string
 	Mask     uint64 // EPOLLIN and so on
+	After    uint64 // Drop: a request number, 0: none
 
 	Seq    uint64 // Exit: ascending from 1 in a keeper's life
 	Pid    uint64
@@ -91,9 +92,13 @@ func (m *Message) walk(v visitor) bool {
 	case Hello:
 		v.number(&m.Protocol)
 		v.text(&m.Version)
-	case Store, Fetch, Drop, Open:
+	case Store, Fetch, Open:
 		v.number(&m.Call)
 		v.text(&m.Name)
+	case Drop:
+		v.number(&m.Call)
+		v.text(&m.Name)
+		v.number(&m.After)
 	case Accept:
 		v.number(&m.Call)
 		v.text(&m.Listener)

@@ -17,7 +17,7 @@ var everyMessage = []Message{
 	{Type: Hello, Protocol: 1, Version: "v1"},
 	{Type: Store, Call: 1, Name: "c/a@1/init/stdout"},
 	{Type: Fetch, Call: 2, Name: "n"},
-	{Type: Drop, Call: 1 << 63, Name: "prefix"},
+	{Type: Drop, Call: 1 << 63, Name: "prefix", After: 1 << 63},
 	{Type: Accept, Call: 3, Listener: "l", Name: "n"},
 	{Type: Wake, Name: "n", Mask: 0x19},
 	{Type: ExitAck, Seq: 9},
