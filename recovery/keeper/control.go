@@ -61,7 +61,7 @@ func (k *keeper) transmit(p packet) bool {
 	}
 }
 
-// flushControl sends what waits: messages, then exits, then marks that were hit.
+// flushControl sends what waits: messages, then exits.
 func (k *keeper) flushControl() {
 	w := k.worker
 	if w == nil || w.distrusted {
@@ -75,10 +75,6 @@ func (k *keeper) flushControl() {
 		for e := k.exits.next(); e != nil && len(w.out) == 0; e = k.exits.next() {
 			k.send(e.message(), -1)
 			k.exits.sent++
-		}
-		for len(k.woken) > 0 && len(w.out) == 0 {
-			k.send(k.woken[0], -1)
-			k.woken = k.woken[1:]
 		}
 	}
 	var mask uint32
@@ -157,7 +153,9 @@ func (k *keeper) control(m protocol.Message, fd int) {
 	case protocol.Accept:
 		k.acceptStored(m)
 	case protocol.Wake:
-		k.mark(m.Name, uint32(m.Mask))
+		if s := k.store[m.Name]; s != nil {
+			s.wake = uint32(m.Mask)
+		}
 	case protocol.ExitAck:
 		k.exits.acknowledge(m.Seq)
 	case protocol.Hold:

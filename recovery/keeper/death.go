@@ -28,7 +28,7 @@ func (k *keeper) died(status unix.WaitStatus) {
 			c.strike(cause)
 		}
 	}
-	open := k.freshWait() || k.oldest() != nil || k.exits.live > 0 || len(k.woken) > 0
+	open := k.freshWait() || k.oldest() != nil || k.exits.live > 0
 	for _, c := range k.conns {
 		c.unmirror()
 	}
@@ -38,6 +38,7 @@ func (k *keeper) died(status unix.WaitStatus) {
 	k.restart.idle = status.Exited() && status.ExitStatus() == 0
 	if k.restart.idle && !open {
 		k.restart.short = 0
+		k.armMarks()
 		return
 	}
 	if k.restart.short++; k.now.Sub(w.started) >= k.ShortLife {

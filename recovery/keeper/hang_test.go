@@ -92,3 +92,11 @@ func TestClosedConnectionIsABrokenWorker(t *testing.T) {
 		t.Error("the same worker")
 	}
 }
+
+// A closed socket may be a death that is reaped late: no request is given up for it.
+func TestClosedConnectionIsNoFault(t *testing.T) {
+	k := run(t, "normal", `{"Broken":50000000}`)
+	if got := k.ask(k.dial(), "CloseConnections", "4"); got != "4" {
+		t.Errorf("answer %q, want the fourth worker's", got)
+	}
+}

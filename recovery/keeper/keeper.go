@@ -42,12 +42,9 @@ type keeper struct {
 	hang    hang
 	exits   exits
 	store   map[string]*stored
-	woken   []protocol.Message
 	reapFD  int // eventfd: there may be dead children
 
 	shutdownWanted bool
-	leaver         *worker // asked to leave, and waits until the lock can be had
-	leaveCall      uint64
 	leaving        time.Time // since when the socket is given up; zero: it is not
 }
 

@@ -22,7 +22,7 @@ func (k *keeper) leave(m protocol.Message) {
 		return
 	}
 	k.log("info", "leaving, on request %d", m.Request)
-	k.leaver, k.leaveCall = k.worker, m.Call
+	k.worker.leaves = append(k.worker.leaves, m.Call)
 }
 
 // promisedNow says that a `start` has looked at the socket, and so answered with
@@ -42,7 +42,7 @@ func (k *keeper) promisedNow() bool {
 // connections close.
 func (k *keeper) tendLeave() (over bool) {
 	if k.leaving.IsZero() {
-		if k.leaver == nil {
+		if k.worker == nil || len(k.worker.leaves) == 0 {
 			return false
 		}
 		k.giveUpSocket()
@@ -92,10 +92,9 @@ func (k *keeper) giveUpSocket() {
 	k.answerLeave("")
 }
 
-// answerLeave answers the worker that asked, if it is still there to hear it.
 func (k *keeper) answerLeave(failure string) {
-	if k.leaver == k.worker {
-		k.reply(k.leaveCall, failure, -1)
+	for _, call := range k.worker.leaves {
+		k.reply(call, failure, -1)
 	}
-	k.leaver = nil
+	k.worker.leaves = nil
 }

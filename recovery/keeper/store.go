@@ -12,7 +12,8 @@ import (
 // stored is a descriptor kept for workers to come.
 type stored struct {
 	fd   int
-	mark *source // nil: no wake mark
+	wake uint32  // what to start a worker for after this one; 0: nothing
+	mark *source // waits for it, while there is no worker
 }
 
 // keep stores fd, which it takes over, and returns the reply's text.
@@ -120,30 +121,28 @@ func (k *keeper) acceptStored(m protocol.Message) {
 	k.reply(m.Call, "", fd)
 }
 
-// mark arms, changes or takes back (mask 0) the wake mark of a stored descriptor.
-// A name that is not stored is ignored: it was dropped on the way.
-func (k *keeper) mark(name string, mask uint32) {
-	s := k.store[name]
-	if s == nil {
-		return
+// armMarks waits for what the worker that has left wanted to be started for.
+func (k *keeper) armMarks() {
+	for name, s := range k.store {
+		if s.wake == 0 {
+			continue
+		}
+		var err error
+		s.mark, err = k.poll.add(s.fd, s.wake|unix.EPOLLONESHOT, func(uint32) { k.restart.needed = true })
+		if err != nil {
+			k.log("warning", "descriptor %s cannot be waited for: %v", name, err)
+			k.restart.needed = true
+		}
 	}
-	if s.mark != nil {
-		k.poll.remove(s.mark)
-		s.mark = nil
-	}
-	if mask == 0 {
-		return
-	}
-	const modes = unix.EPOLLET | unix.EPOLLEXCLUSIVE | unix.EPOLLWAKEUP
-	hit := func(events uint32) {
-		k.poll.remove(s.mark)
-		s.mark = nil
-		k.woken = append(k.woken, protocol.Message{Type: protocol.Woken, Name: name, Mask: uint64(events)})
-		k.restart.needed = true
-	}
-	var err error
-	if s.mark, err = k.poll.add(s.fd, mask&^modes|unix.EPOLLONESHOT, hit); err != nil {
-		s.mark = nil
-		k.log("warning", "descriptor %s cannot be waited for: %v", name, err)
+}
+
+// clearMarks forgets the marks: a worker that lives looks for itself.
+func (k *keeper) clearMarks() {
+	for _, s := range k.store {
+		s.wake = 0
+		if s.mark != nil {
+			k.poll.remove(s.mark)
+			s.mark = nil
+		}
 	}
 }

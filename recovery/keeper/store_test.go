@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"perdure/recovery/keeper/protocol"
 )
 
 func TestStoreFetchDrop(t *testing.T) {
@@ -159,37 +161,41 @@ func contains(list []string, want string) bool {
 }
 
 func TestWakeStartsAnIdleWorker(t *testing.T) {
-	k := run(t, "normal", "")
-	first := k.hello()
-	client := k.dial()
-	pipe := filepath.Join(k.dir, "pipe")
-	must(t, unix.Mkfifo(pipe, 0o600))
-	k.ask(client, "Store", "in "+pipe)
-	k.ask(client, "Wake", "in")
-	k.ask(client, "Rest", "")
-	k.gone(first.PID)
-	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
-	must(t, err)
-	defer f.Close()
-	_, err = f.WriteString("x")
-	must(t, err)
-	e := k.next("the wake", func(e event) bool { return e.Event == "woken" })
-	if e.Life != 2 || e.Wake.Name != "in" || e.Wake.Mask&unix.EPOLLIN == 0 {
-		t.Errorf("woken %+v", e)
-	}
-	// One shot: the mark is spent though the fifo is readable still.
-	_, err = f.WriteString("x")
-	must(t, err)
-	k.ask(client, "Echo", "x")
-	k.ask(client, "Wake", "in")
-	k.next("the second wake", func(e event) bool { return e.Event == "woken" })
-	count := 0
-	for _, e := range k.seen {
-		if e.Event == "woken" {
-			count++
-		}
-	}
-	if count != 2 {
-		t.Errorf("%d wakes for two marks", count)
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("input before the rest: %v", early), func(t *testing.T) {
+			k := run(t, "normal", "")
+			first := k.hello()
+			client := k.dial()
+			pipe := filepath.Join(k.dir, "pipe")
+			must(t, unix.Mkfifo(pipe, 0o600))
+			f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+			must(t, err)
+			defer f.Close()
+			k.ask(client, "Store", "in "+pipe)
+			k.ask(client, "Wake", "in")
+			if early {
+				_, err = f.WriteString("x")
+				must(t, err)
+			}
+			k.ask(client, "Rest", "")
+			k.gone(first.PID)
+			if !early {
+				_, err = f.WriteString("x")
+				must(t, err)
+			}
+			second := k.hello()
+			// The mark was the first worker's: nobody is started for this input again.
+			raw := k.dialRaw()
+			k.ask(client, "Rest", "")
+			k.gone(second.PID)
+			for i := range 2 { // rounds of the keeper
+				_, err := raw.Write(frameOf(protocol.Header{Stream: uint32(2*i + 1), Type: protocol.FrameData}, nil))
+				must(t, err)
+				receive(t, raw)
+			}
+			if workers := children(t, k.pid); len(workers) > 0 {
+				t.Errorf("workers %v", workers)
+			}
+		})
 	}
 }

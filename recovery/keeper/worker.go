@@ -22,6 +22,7 @@ type worker struct {
 	killed     bool      // SIGKILL was sent
 	distrusted bool      // it wrote garbage: nothing of it is read any more
 	hung       bool
+	leaves     []uint64 // calls by which it asked the keeper to leave, unanswered
 
 	ping     *request // whom the unanswered ping is about; nil: none is out
 	pingAt   time.Time
@@ -62,7 +63,7 @@ func (k *keeper) tendWorker() {
 	case w.greeted.IsZero() && k.due(w.started.Add(k.Hello)):
 		k.kill("it said no hello")
 	case !w.brokenAt.IsZero() && k.due(w.brokenAt.Add(k.Broken)):
-		k.garbage("it closed a socket that it must serve")
+		k.kill("it closed a socket that it must serve")
 	}
 }
 
@@ -90,6 +91,7 @@ func (k *keeper) owing() bool {
 
 func (k *keeper) start() {
 	k.restart.needed, k.restart.idle = false, false
+	k.clearMarks()
 	k.restart.died = k.now // of this attempt, should it fail
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

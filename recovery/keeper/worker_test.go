@@ -21,14 +21,13 @@ import (
 
 // event is a line a worker writes to the test.
 type event struct {
-	Event  string // hello, request, exit, woken, ping, noted, gave-up
+	Event  string // hello, request, exit, ping, noted, gave-up
 	PID    int    // of the worker
 	Life   int    // 1 for the keeper's first worker
 	Method string
 	Text   string
 	Call   protocol.Call
 	Exit   client.Exit
-	Wake   client.Wake
 	Names  []string
 	Wanted bool
 }
@@ -72,7 +71,6 @@ func workerMain() int {
 		}
 	})
 	go w.reportExits()
-	go w.reportWakes()
 	if w.is("idle") {
 		return 0
 	}
@@ -130,12 +128,6 @@ func (w *fake) reportExits() {
 		if !w.is("noack") {
 			w.client.Acknowledge(e.Seq)
 		}
-	}
-}
-
-func (w *fake) reportWakes() {
-	for wake := range w.client.Woken() {
-		w.say(event{Event: "woken", Wake: wake})
 	}
 }
 
@@ -256,7 +248,11 @@ func (w *fake) methods() map[string]handler {
 			w.client.Hold(in == "on")
 			return in, nil
 		},
+		// CloseConnections is answered by the life whose number it is given.
 		"CloseConnections": func(_ context.Context, _ protocol.Call, in string) (string, error) {
+			if fmt.Sprint(w.life) == in {
+				return in, nil
+			}
 			for fd := 4; fd < 64; fd++ {
 				if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_STREAM {
 					_ = unix.Shutdown(fd, unix.SHUT_RDWR)

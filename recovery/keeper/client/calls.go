@@ -141,9 +141,9 @@ func (c *Client) Watch(pid int, start uint64) {
 	c.tell(protocol.Message{Type: protocol.Watch, Pid: uint64(pid), Start: start})
 }
 
-// Wake asks to be told once, on Woken, when the stored descriptor is ready for
-// mask (unix.EPOLLIN, ...; errors and hang-up are always included). The mark
-// outlives the worker and starts a new one when it is hit. 0 takes it back.
+// Wake has the keeper start a worker when, after this one has left with exit
+// code 0, the stored descriptor is ready for mask (unix.EPOLLIN, ...; errors and
+// hang-up are always included). 0 takes it back; the next worker has no marks.
 func (c *Client) Wake(name string, mask uint32) {
 	c.tell(protocol.Message{Type: protocol.Wake, Name: name, Mask: uint64(mask)})
 }

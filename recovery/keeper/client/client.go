@@ -39,19 +39,12 @@ type Exit struct {
 	At     time.Time
 }
 
-// Wake says that a stored descriptor was ready. Its mark is spent by that.
-type Wake struct {
-	Name string
-	Mask uint32 // poll bits that were seen: unix.EPOLLIN, EPOLLHUP, ...
-}
-
 // Client is a connected control channel.
 type Client struct {
 	conn    *net.UnixConn
 	welcome Welcome
 	conns   *queue[net.Conn]
 	exits   *queue[Exit]
-	woken   *queue[Wake]
 	done    chan struct{}
 	packet  []byte // of receive, which only one goroutine calls
 
@@ -86,7 +79,6 @@ func Connect(ctl *os.File, version string) (*Client, error) {
 		conn:   conn,
 		conns:  newQueue[net.Conn](),
 		exits:  newQueue[Exit](),
-		woken:  newQueue[Wake](),
 		done:   make(chan struct{}),
 		packet: make([]byte, protocol.MaxPacket),
 		calls:  map[uint64]chan reply{},
@@ -139,9 +131,6 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 // the channel ends.
 func (c *Client) Exits() <-chan Exit { return c.exits.out }
 
-// Woken yields the wake marks that were hit, also while no worker was there.
-func (c *Client) Woken() <-chan Wake { return c.woken.out }
-
 // OnPing sets what answers the keeper's pings: f must call pong, at once or
 // from another goroutine, when the request's executor is alive; 0 or an unknown
 // number asks for the worker as a whole. f itself must not block. A worker that
@@ -177,8 +166,6 @@ func (c *Client) read() {
 			c.exits.put(Exit{m.Seq, int(m.Pid), m.Start, syscall.WaitStatus(m.Status), time.Unix(0, int64(m.At))})
 		case protocol.Ping:
 			c.ping(m)
-		case protocol.Woken:
-			c.woken.put(Wake{m.Name, uint32(m.Mask)})
 		}
 		if f != nil {
 			f.Close()
@@ -209,7 +196,6 @@ func (c *Client) end() {
 	close(c.done)
 	c.conns.close()
 	c.exits.close()
-	c.woken.close()
 }
 
 // receive reads one packet and the descriptor that came with it, if any.

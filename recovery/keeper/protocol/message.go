@@ -16,7 +16,7 @@ const (
 	Fetch                        // give a duplicate of the descriptor Name
 	Drop                         // close Name and everything below Name + "/", when request After is answered; 0: now
 	Accept                       // accept on the stored Listener, keep the connection as Name, give a duplicate
-	Wake                         // say once when Name is ready for Mask (poll bits); 0 disarms
+	Wake                         // after this worker, start one when Name is ready for Mask (poll bits); 0 takes it back
 	ExitAck                      // exit Seq is journaled: forget it (this one only)
 	Hold                         // On: drop no exit, an intent is open
 	Watch                        // the exit of Pid, Start is wanted: never drop it
@@ -33,7 +33,6 @@ const (
 	Conn                     // a connection of containerd, its descriptor attached
 	Exit                     // a child was reaped
 	Ping                     // answer with Pong from where the request Request is executed
-	Woken                    // Name was ready for Mask; the mark is spent
 )
 
 // MaxPacket bounds a control packet, in bytes, and so every string in it.
@@ -103,7 +102,7 @@ func (m *Message) walk(v visitor) bool {
 		v.number(&m.Call)
 		v.text(&m.Listener)
 		v.text(&m.Name)
-	case Wake, Woken:
+	case Wake:
 		v.text(&m.Name)
 		v.number(&m.Mask)
 	case ExitAck:

@@ -33,7 +33,6 @@ var everyMessage = []Message{
 	{Type: Conn, ID: 3},
 	{Type: Exit, Seq: 1, Pid: 2, Start: 3, Status: 0x0900, At: 1 << 60},
 	{Type: Ping, Number: 1, Request: 2},
-	{Type: Woken, Name: "n", Mask: 1},
 }
 
 func TestMessagesTravel(t *testing.T) {
