@@ -43,14 +43,19 @@ type Harness struct {
 // Stock is the runtime that perdure is measured against.
 const Stock = "io.containerd.runc.v2"
 
-// New starts a daemon for one test, with the test image imported.
+// noRest keeps workers from leaving while they have nothing to do, which the
+// tests that kill them would race with. Package rest is about that.
+const noRest = "PERDURE_IDLE_MS=3600000"
+
+// New starts a daemon for one test, with the test image imported. The variables
+// in env reach its shims.
 func New(t testing.TB, env ...string) *Harness {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: containers cannot be run without")
 	}
 	h := &Harness{t: t, Namespace: uniqueName(t), Events: newRecorder(), containers: map[string]*Container{}}
-	d, err := daemon.New(daemon.Options{LogLevel: "debug", Env: env, Serving: h.serving})
+	d, err := daemon.New(daemon.Options{LogLevel: "debug", Env: append([]string{noRest}, env...), Serving: h.serving})
 	if err != nil {
 		t.Fatal(err)
 	}

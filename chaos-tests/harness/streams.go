@@ -75,7 +75,11 @@ func (s *Streams) creator(dir string, stdin io.Reader, terminal bool) cio.Creato
 			fifos.Stderr = ""
 		}
 		s.ends = &ends{fifos: fifos, attach: cio.NewAttach(cio.WithStreams(stdin, &s.Stdout, &s.Stderr))}
-		return s.ends, s.Attach()
+		if err := s.Attach(); err != nil {
+			s.ends = nil
+			return nil, errors.Join(err, fifos.Close())
+		}
+		return s.ends, nil
 	}
 }
 
