@@ -2,11 +2,12 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/containerd/errdefs"
 	runc "github.com/containerd/go-runc"
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Start runs the user's process of a created container.
@@ -45,39 +46,6 @@ func (r *Runc) Delete(ctx context.Context, intent string, force bool) error {
 	return err
 }
 
-// Pause freezes the container's processes, Resume thaws them.
-func (r *Runc) Pause(ctx context.Context, intent string) error {
-	return r.run(ctx, intent, "pause", func(ctx context.Context, c *runc.Runc) error {
-		return c.Pause(ctx, r.ID)
-	})
-}
-
-// Resume thaws a paused container.
-func (r *Runc) Resume(ctx context.Context, intent string) error {
-	return r.run(ctx, intent, "resume", func(ctx context.Context, c *runc.Runc) error {
-		return c.Resume(ctx, r.ID)
-	})
-}
-
-// Update changes the limits of the container's cgroup.
-func (r *Runc) Update(ctx context.Context, intent string, resources *specs.LinuxResources) error {
-	return r.run(ctx, intent, "update", func(ctx context.Context, c *runc.Runc) error {
-		return c.Update(ctx, r.ID, resources)
-	})
-}
-
-// Checkpoint writes an image of the container with CRIU. The container ends unless
-// leaveRunning is set.
-func (r *Runc) Checkpoint(ctx context.Context, intent string, opts *runc.CheckpointOpts, leaveRunning bool) error {
-	var actions []runc.CheckpointAction
-	if leaveRunning {
-		actions = append(actions, runc.LeaveRunning)
-	}
-	return r.run(ctx, intent, "checkpoint", func(ctx context.Context, c *runc.Runc) error {
-		return c.Checkpoint(ctx, r.ID, opts, actions...)
-	})
-}
-
 // Status is what the runtime says of a container.
 type Status struct {
 	Status string // created, running, paused or stopped
@@ -102,5 +70,9 @@ func (r *Runc) State(ctx context.Context) (Status, error) {
 // Features describes what the runtime binary can do, for -info. runc has it from 1.1,
 // crun from 1.8.6.
 func (r *Runc) Features(ctx context.Context) ([]byte, error) {
-	return features(ctx, r.client(""))
+	f, err := r.client("").Features(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("features of %s: %w", r.Binary, err)
+	}
+	return json.Marshal(f)
 }

@@ -33,10 +33,6 @@ func TestLifecycleAndItsErrors(t *testing.T) {
 	if err := c.Delete(c.ctx, "delete-1", false); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("delete of a running container: %v", err)
 	}
-	must(t, c.Pause(c.ctx, "pause-1"))
-	must(t, c.Resume(c.ctx, "resume-1"))
-	limit := int64(64 << 20)
-	must(t, c.Update(c.ctx, "update-1", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}))
 	must(t, c.KillAll(c.ctx, "kill-1", int(unix.SIGKILL)))
 	if status := reap(t, pid); status != 137 {
 		t.Errorf("exit status %d", status)

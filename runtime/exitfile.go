@@ -19,13 +19,16 @@ const exitFile = "exit.json"
 func WriteExit(bundle string, pid int, status uint32, at time.Time) error {
 	data, err := json.Marshal(runc.Exit{Timestamp: at, Pid: pid, Status: int(status)})
 	if err != nil {
-		return err
+		return fmt.Errorf("record exit in bundle %s: %w", bundle, err)
 	}
 	path := filepath.Join(bundle, exitFile)
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return fmt.Errorf("record exit: %w", err)
 	}
-	return os.Rename(path+".new", path)
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("record exit: %w", err)
+	}
+	return nil
 }
 
 // ReadExit reads what WriteExit or containerd's own shim wrote.

@@ -85,3 +85,20 @@ func (r *Runc) Clean(intent string) {
 		_ = os.Remove(r.file(intent, kind))
 	}
 }
+
+// CleanAll removes the files of every intent.
+func (r *Runc) CleanAll() { _ = os.RemoveAll(filepath.Join(r.Bundle, intentDir)) }
+
+// Ran reports whether the runtime was executed for an intent: it creates its
+// log file before it does anything else (runc 1.1.5, crun 1.8.1).
+func (r *Runc) Ran(intent string) bool {
+	_, err := os.Lstat(r.file(intent, "log"))
+	return err == nil
+}
+
+// Unstarted reports whether the init still waits for Start: runc and crun keep
+// an exec fifo in their state directory until the init goes on to user code.
+func (r *Runc) Unstarted() bool {
+	_, err := os.Lstat(filepath.Join(r.Root, r.ID, "exec.fifo"))
+	return err == nil
+}

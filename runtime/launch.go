@@ -83,7 +83,10 @@ func (r *Runc) writeProcess(intent string, process []byte, terminal bool) (strin
 	if err := os.WriteFile(path+".new", document, 0o600); err != nil {
 		return "", fmt.Errorf("process document: %w", err)
 	}
-	return path, os.Rename(path+".new", path)
+	if err := os.Rename(path+".new", path); err != nil {
+		return "", fmt.Errorf("process document: %w", err)
+	}
+	return path, nil
 }
 
 type execFiles struct {

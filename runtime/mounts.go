@@ -21,20 +21,20 @@ func rootfs(bundle string) string { return filepath.Join(bundle, "rootfs") }
 
 // MountRootfs mounts the root file system of a bundle. It can be repeated after a
 // worker died anywhere inside it: what is mounted there already goes first. On an
-// error nothing stays mounted.
+// error nothing stays mounted. The caller says whose root file system it is.
 func MountRootfs(bundle string, mounts []Mount) error {
 	if len(mounts) == 0 {
 		return nil // the client looks after the root file system itself
 	}
 	root := rootfs(bundle)
 	if err := os.Mkdir(root, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("rootfs of %s: %w", bundle, err)
+		return err
 	}
 	if err := UnmountRootfs(bundle); err != nil {
 		return err
 	}
 	if err := mount.All(mounts, root); err != nil {
-		return errors.Join(fmt.Errorf("mount rootfs of %s: %w", bundle, err), UnmountRootfs(bundle))
+		return errors.Join(fmt.Errorf("%s: %w", root, err), UnmountRootfs(bundle))
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func UnmountRootfs(bundle string) error {
 	root := rootfs(bundle)
 	err := mount.UnmountRecursive(root, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unmount rootfs of %s: %w", bundle, err)
+		return fmt.Errorf("%s: %w", root, err)
 	}
 	return nil
 }

@@ -2,18 +2,18 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Spec is the part of a bundle's config.json that perdure acts upon. The rest is the
 // runtime's business and is not parsed: specs of hundreds of KiB are usual.
 type Spec struct {
-	Terminal            bool
 	PrivatePIDNamespace bool // the container's processes all end with its init
-	CgroupsPath         string
-	Annotations         map[string]string
 }
 
 // ReadSpec reads config.json of a bundle.
@@ -24,25 +24,34 @@ func ReadSpec(bundle string) (*Spec, error) {
 		return nil, fmt.Errorf("spec of bundle: %w", err)
 	}
 	var config struct {
-		Process     struct{ Terminal bool }
-		Annotations map[string]string
-		Linux       struct {
-			CgroupsPath string
-			Namespaces  []struct{ Type, Path string }
+		Linux struct {
+			Namespaces []struct{ Type, Path string }
 		}
 	}
 	if err := json.Unmarshal(text, &config); err != nil {
 		return nil, fmt.Errorf("spec of bundle: %s: %w", path, err)
 	}
-	spec := &Spec{
-		Terminal:    config.Process.Terminal,
-		CgroupsPath: config.Linux.CgroupsPath,
-		Annotations: config.Annotations,
-	}
+	spec := &Spec{}
 	for _, ns := range config.Linux.Namespaces {
 		if ns.Type == "pid" && ns.Path == "" {
 			spec.PrivatePIDNamespace = true
 		}
 	}
 	return spec, nil
+}
+
+// CheckProcess returns the OCI process of an exec, or what is wrong with it.
+func CheckProcess(document []byte, terminal bool) ([]byte, error) {
+	var process specs.Process
+	switch err := json.Unmarshal(document, &process); {
+	case len(document) == 0:
+		return nil, errors.New("the request has no process")
+	case err != nil:
+		return nil, fmt.Errorf("the process is not an OCI process: %w", err)
+	case len(process.Args) == 0:
+		return nil, errors.New("the process has no arguments")
+	case process.Terminal && !terminal:
+		return nil, errors.New("the process wants a terminal that the request does not give it")
+	}
+	return document, nil
 }

@@ -10,14 +10,14 @@ import (
 func TestReadSpec(t *testing.T) {
 	bundle := t.TempDir()
 	for text, want := range map[string]Spec{
-		`{"process":{"terminal":true},"linux":{"cgroupsPath":"/a","namespaces":[{"type":"pid"}]}}`: {Terminal: true, PrivatePIDNamespace: true, CgroupsPath: "/a"},
-		`{"linux":{"namespaces":[{"type":"pid","path":"/proc/1/ns/pid"},{"type":"mount"}]}}`:       {},
+		`{"linux":{"namespaces":[{"type":"pid"}]}}`:                                          {PrivatePIDNamespace: true},
+		`{"linux":{"namespaces":[{"type":"pid","path":"/proc/1/ns/pid"},{"type":"mount"}]}}`: {},
 		`{}`: {},
 	} {
 		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(text), 0o600))
 		got, err := ReadSpec(bundle)
 		must(t, err)
-		if got.Terminal != want.Terminal || got.PrivatePIDNamespace != want.PrivatePIDNamespace || got.CgroupsPath != want.CgroupsPath {
+		if *got != want {
 			t.Errorf("%s: got %+v", text, *got)
 		}
 	}

@@ -136,7 +136,7 @@ func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
 		}
 	}
 	if err := runtime.UnmountRootfs(a.bundle); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("unmount rootfs: %w", err)
 	}
 	if journal != nil {
 		publishRest(ctx, journal)

@@ -3,49 +3,12 @@ package runtime
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
-
-// Unstarted reports whether the init still waits for Start: runc and crun keep
-// an exec fifo in their state directory until the init goes on to user code.
-func (r *Runc) Unstarted() bool {
-	_, err := os.Lstat(filepath.Join(r.Root, r.ID, "exec.fifo"))
-	return err == nil
-}
-
-// Ran reports whether the runtime was executed for an intent: it creates its
-// log file before it does anything else (runc 1.1.5, crun 1.8.1).
-func (r *Runc) Ran(intent string) bool {
-	_, err := os.Lstat(r.file(intent, "log"))
-	return err == nil
-}
-
-// CleanAll removes the files of every intent.
-func (r *Runc) CleanAll() { _ = os.RemoveAll(filepath.Join(r.Bundle, intentDir)) }
-
-// CheckProcess returns the OCI process of an exec, or what is wrong with it.
-func CheckProcess(document []byte, terminal bool) ([]byte, error) {
-	var process specs.Process
-	switch err := json.Unmarshal(document, &process); {
-	case len(document) == 0:
-		return nil, errors.New("the request has no process")
-	case err != nil:
-		return nil, fmt.Errorf("the process is not an OCI process: %w", err)
-	case len(process.Args) == 0:
-		return nil, errors.New("the process has no arguments")
-	case process.Terminal && !terminal:
-		return nil, errors.New("the process wants a terminal that the request does not give it")
-	}
-	return document, nil
-}
 
 // Processes lists the processes in the cgroup of a process and below it: in
 // the unified hierarchy where that is the only one, else in that of the pids
