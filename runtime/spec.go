@@ -40,8 +40,9 @@ func ReadSpec(bundle string) (*Spec, error) {
 	return spec, nil
 }
 
-// CheckProcess returns the OCI process of an exec, or what is wrong with it.
-func CheckProcess(document []byte, terminal bool) ([]byte, error) {
+// CheckProcess returns the OCI process of an exec, or what is wrong with it. Its
+// terminal flag says nothing: the request's counts, as with the stock shim.
+func CheckProcess(document []byte) ([]byte, error) {
 	var process specs.Process
 	switch err := json.Unmarshal(document, &process); {
 	case len(document) == 0:
@@ -50,8 +51,6 @@ func CheckProcess(document []byte, terminal bool) ([]byte, error) {
 		return nil, fmt.Errorf("the process is not an OCI process: %w", err)
 	case len(process.Args) == 0:
 		return nil, errors.New("the process has no arguments")
-	case process.Terminal && !terminal:
-		return nil, errors.New("the process wants a terminal that the request does not give it")
 	}
 	return document, nil
 }

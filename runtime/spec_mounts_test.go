@@ -27,6 +27,25 @@ func TestReadSpec(t *testing.T) {
 	}
 }
 
+func TestCheckProcess(t *testing.T) {
+	for text, wrong := range map[string]string{
+		"":                               "has no process",
+		"{":                              "not an OCI process",
+		"{}":                             "no arguments",
+		`{"args":"one"}`:                 "not an OCI process",
+		`{"args":["a"]}`:                 "",
+		`{"args":["a"],"terminal":true}`: "", // what counts is the request's flag
+	} {
+		got, err := CheckProcess([]byte(text))
+		switch {
+		case wrong == "" && (err != nil || string(got) != text):
+			t.Errorf("%s: %s, %v", text, got, err)
+		case wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
+			t.Errorf("%s: %v, want %q", text, err, wrong)
+		}
+	}
+}
+
 func mountsBelow(t *testing.T, path string) (count int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/mountinfo")

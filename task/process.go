@@ -35,7 +35,7 @@ func (s *Service) Exec(ctx context.Context, r *api.ExecProcessRequest) (*emptypb
 	if err != nil {
 		return nil, err
 	}
-	spec, err := runtime.CheckProcess(r.Spec.GetValue(), r.Terminal)
+	spec, err := runtime.CheckProcess(r.Spec.GetValue())
 	if err != nil {
 		return nil, errorf(errdefs.ErrInvalidArgument, "container %s: exec %s: %v", r.ID, r.ExecID, err)
 	}
