@@ -8,6 +8,7 @@
 // returns outcome records, and changes nothing, so it can be killed anywhere
 // and run again.
 //
-// It never starts user code and never runs an operation again: that is left to
-// the client, whose request the keeper replays.
+// It never starts user code and never runs an operation itself: what is undone is
+// left to the client, whose request the keeper replays, and a signal that was
+// asked for is sent again by package task.
 package recovery

@@ -33,8 +33,6 @@ func Judge(op lifecycle.Op, exec string, o Observation) Verdict {
 		return judgeStart(o)
 	case op == lifecycle.OpStart:
 		return judgeExec(o)
-	case op == lifecycle.OpExec:
-		return Finish // its only effect is its record
 	case op == lifecycle.OpKill:
 		return Repeat // undone, its replay could find the process it has ended, and be refused
 	}

@@ -26,9 +26,9 @@ type Runtime interface {
 	Unstarted() bool
 }
 
-// Settle returns the outcomes of a container's open intents in the order of
-// the intents. A lost process gets two records: a failed start and an exit
-// with status unknown.
+// Settle returns the outcomes of a container's open intents, one each, in the
+// order of the intents. That of a lost process is a failed start with an exit:
+// the two have to be recorded together.
 func Settle(ctx context.Context, state *lifecycle.Container, runtime Runtime) ([]lifecycle.Record, error) {
 	var open []lifecycle.Record
 	for _, r := range state.Open {
@@ -39,19 +39,16 @@ func Settle(ctx context.Context, state *lifecycle.Container, runtime Runtime) ([
 	for _, intent := range open {
 		o, err := observe(ctx, intent, runtime)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name(intent), err)
+			return nil, fmt.Errorf("%s: %w", intent.IntentName(), err)
 		}
-		outcomes = append(outcomes, outcome(intent, o)...)
+		outcomes = append(outcomes, outcome(intent, o))
 	}
 	return outcomes, nil
 }
 
 func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Observation, error) {
 	o := Observation{Launched: intent.Phase == lifecycle.Launched}
-	if !looks(intent) {
-		return o, nil
-	}
-	if err := runtime.WaitOrphans(ctx, name(intent)); err != nil {
+	if err := runtime.WaitOrphans(ctx, intent.IntentName()); err != nil {
 		return o, fmt.Errorf("wait for the runtime's processes: %w", err)
 	}
 	status, _, err := runtime.Status(ctx)
@@ -59,20 +56,14 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 		return o, fmt.Errorf("ask the runtime: %w", err)
 	}
 	o.Status = status
-	o.Ran = runtime.Ran(name(intent))
-	o.PidFile, _ = runtime.PidFile(name(intent))
-	o.Failure, _ = runtime.IntentError(name(intent))
+	o.Ran = runtime.Ran(intent.IntentName())
+	o.PidFile, _ = runtime.PidFile(intent.IntentName())
+	o.Failure, _ = runtime.IntentError(intent.IntentName())
 	o.Unstarted = runtime.Unstarted()
 	return o, nil
 }
 
-// looks reports whether the judgement of an intent depends on the world, or a
-// process of it may still be at work.
-func looks(intent lifecycle.Record) bool {
-	return intent.Op != lifecycle.OpExec
-}
-
-func outcome(intent lifecycle.Record, o Observation) []lifecycle.Record {
+func outcome(intent lifecycle.Record, o Observation) lifecycle.Record {
 	r := lifecycle.Record{Op: intent.Op, Exec: intent.Exec, Intent: intent.Seq, Request: intent.Request}
 	switch Judge(intent.Op, intent.Exec, o) {
 	case Finish, Repeat:
@@ -88,11 +79,7 @@ func outcome(intent lifecycle.Record, o Observation) []lifecycle.Record {
 	case Lost:
 		r.Phase = lifecycle.Failed
 		r.Error = &lifecycle.Error{Code: "Unknown", Message: "the runtime ended without a word while the process was started: it may have run, and is not run again"}
-		return []lifecycle.Record{r, {Op: lifecycle.OpExit, Phase: lifecycle.Observed, Exec: intent.Exec}}
+		r.Exit = &lifecycle.Exit{Status: lifecycle.UnknownStatus, Source: lifecycle.Unknown}
 	}
-	return []lifecycle.Record{r}
+	return r
 }
-
-// name is how the intent's files and processes are called (see package
-// runtime).
-func name(intent lifecycle.Record) string { return fmt.Sprintf("%s-%d", intent.Op, intent.Seq) }

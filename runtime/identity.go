@@ -18,22 +18,42 @@ var ErrZombie = errors.New("process has ended")
 // /proc/pid/stat). With the pid and the boot id it identifies a process. A process
 // that has ended is ErrZombie, or errdefs.ErrNotFound once it is reaped.
 func StartTime(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	start, _, err := stat(pid)
+	return start, err
+}
+
+// ChildStartTime is StartTime of a child of parent. A process of another parent has got
+// the pid later, and is errdefs.ErrNotFound.
+func ChildStartTime(pid, parent int) (uint64, error) {
+	start, of, err := stat(pid)
+	if err == nil && of != parent {
+		err = fmt.Errorf("process %d is no child of %d: %w", pid, parent, errdefs.ErrNotFound)
+	}
+	return start, err
+}
+
+// stat reads the start time and the parent of a process that has not ended.
+func stat(pid int) (start uint64, parent int, err error) {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return 0, fmt.Errorf("process %d: %w", pid, errdefs.ErrNotFound)
+		return 0, 0, fmt.Errorf("process %d: %w", pid, errdefs.ErrNotFound)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("process %d: %w", pid, err)
+		return 0, 0, fmt.Errorf("process %d: %w", pid, err)
 	}
 	// Field 2 is the command in parentheses and may hold anything; field 3 follows the last ')'.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
 	if len(fields) < 20 {
-		return 0, fmt.Errorf("process %d: unexpected /proc stat line %q", pid, stat)
+		return 0, 0, fmt.Errorf("process %d: unexpected /proc stat line %q", pid, line)
 	}
 	if state := fields[0][0]; state == 'Z' || state == 'X' {
-		return 0, fmt.Errorf("process %d: %w", pid, ErrZombie)
+		return 0, 0, fmt.Errorf("process %d: %w", pid, ErrZombie)
 	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+	if parent, err = strconv.Atoi(string(fields[1])); err != nil {
+		return 0, 0, fmt.Errorf("process %d: unexpected /proc stat line %q", pid, line)
+	}
+	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return start, parent, err
 }
 
 // OpenProcess returns a pidfd of exactly the process that was started at start.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -29,9 +32,9 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	case v.Init.State == lifecycle.Deleted:
 		close(c.adopted)
 		c.adoptDeleted(oldest)
-	case v.Init.State == "" && len(v.Open) == 0:
+	case v.Init.State == lifecycle.None && len(v.Open) == 0:
 		close(c.adopted)
-		c.vanish(false) // killed before the intent of its create
+		c.forget(Owed(c.instance, oldest)) // killed before the intent of its create
 	default:
 		s.enter(c)
 		c.claimLive()
@@ -41,18 +44,17 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 			defer s.idle.end()
 			defer close(c.adopted)
 			defer closed()
-			if err := c.recover(oldest); err != nil {
-				s.warn(c.id, "re-adoption is incomplete", err)
-			}
+			c.recover(oldest)
 		}()
 	}
 	return nil
 }
 
-// createRequest is the number of the request whose create is open.
-func createRequest(state *lifecycle.Container) uint64 {
-	r, _ := state.Opened(lifecycle.OpCreate, "")
-	return r.Request
+// Owed reports whether the create that made an instance still waits for its
+// answer: then the keeper replays it, and the client has its fifos open.
+func Owed(instance string, oldest uint64) bool {
+	number, err := strconv.ParseUint(instance, 10, 64)
+	return err == nil && number >= oldest
 }
 
 // createOf finds the parameters of the create, concluded or still open.
@@ -73,8 +75,9 @@ func (c *container) adoptDeleted(oldest uint64) {
 			return
 		}
 	}
+	c.svc.departing(c)
 	go func() {
-		if err := c.depart(); err != nil {
+		if err := c.depart(0); err != nil {
 			c.svc.warn(c.id, "publish what a deleted container left", err)
 		}
 	}()
@@ -94,29 +97,78 @@ func (c *container) claimLive() {
 	}
 }
 
-// recover settles the open intents and takes over the stdio.
-func (c *container) recover(oldest uint64) error {
-	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
-	defer cancel()
-	if err := c.resumeStreams(); err != nil {
-		return err
+// trouble is why re-adoption is not through.
+type trouble struct {
+	mu    sync.Mutex
+	why   error
+	first chan struct{} // closed when there is some
+}
+
+// troubled is closed once re-adoption has failed and is being tried again.
+func (c *container) troubled() <-chan struct{} { return c.troubles.first }
+
+func (c *container) trouble() error {
+	c.troubles.mu.Lock()
+	defer c.troubles.mu.Unlock()
+	return c.troubles.why
+}
+
+func (t *trouble) note(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.why == nil {
+		close(t.first)
 	}
+	t.why = err
+}
+
+const (
+	recoverFirst = 100 * time.Millisecond
+	recoverLast  = 10 * time.Second
+)
+
+// recover takes over the stdio and settles the open intents; where the world
+// does not let it (the runtime cannot be run, the disk is full) it tries again.
+func (c *container) recover(oldest uint64) {
+	c.resumeStreams()
+	c.killRest()
+	for wait := recoverFirst; ; wait = min(2*wait, recoverLast) {
+		err := c.settleOpen(oldest)
+		if err == nil {
+			return
+		}
+		c.svc.warn(c.id, "re-adoption is not through yet", err)
+		c.troubles.note(err)
+		select {
+		case <-time.After(wait):
+		case <-c.stopped:
+			return
+		}
+	}
+}
+
+// settleOpen concludes every intent that a dead worker left open.
+func (c *container) settleOpen(oldest uint64) error {
 	open := c.state().Container
 	if len(open.Open) == 0 {
 		return nil
 	}
-	outcomes, err := c.svc.Settle(ctx, open, inspector{c.runc})
+	ctx, cancel := c.untilGivenUp(context.Background())
+	defer cancel()
+	outcomes, err := c.svc.Settle(ctx, open, c.inspector())
 	if err != nil {
 		return fmt.Errorf("judge open intents: %w", err)
 	}
+	concluding, cancel := context.WithTimeout(context.Background(), effectTimeout)
+	defer cancel()
 	for _, r := range outcomes {
 		crash.Here("recover", "", crash.BeforeSettle)
-		if err := c.settle(ctx, open.Open[r.Intent], r); err != nil {
+		if err := c.settle(concluding, open.Open[r.Intent], r); err != nil {
 			return fmt.Errorf("settle %s: %w", r.Op, err)
 		}
 	}
-	if c.state().Init.State == "" {
-		c.vanish(createRequest(open) >= oldest)
+	if c.state().Init.State == lifecycle.None {
+		c.vanish(Owed(c.instance, oldest))
 	}
 	return nil
 }
@@ -135,8 +187,6 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 		if err := c.svc.Keeper.Drop(c.ioPrefix(r.Exec)); err != nil {
 			return fmt.Errorf("drop descriptors: %w", err)
 		}
-	case r.Op == lifecycle.OpExit:
-		return c.lost(r)
 	case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:
 		params, err := decodeParams[killParams](intent.Params)
 		if err == nil {
@@ -150,39 +200,24 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 	return err
 }
 
-// lost journals that a process may have run and nobody can know how it ended.
-func (c *container) lost(r lifecycle.Record) error {
-	var err error
-	c.do(func() {
-		p, ok := c.state().process(r.Exec)
-		if !ok {
-			return
-		}
-		now := c.svc.Now()
-		p.Exit = &lifecycle.Exit{Status: unknownStatus, At: now, Source: lifecycle.Unknown}
-		r.Exit, r.At = p.Exit, now
-		_, err = c.commit([]store.Event{c.exitEvent(r.Exec, p)}, r)
-	})
-	return err
-}
-
-// unknownStatus is what containerd itself says where it does not know.
-const unknownStatus = 255
-
-// resumeStreams takes over the stdio of every process that was brought up.
-func (c *container) resumeStreams() error {
+// resumeStreams takes over the stdio of every process that was brought up. One
+// that cannot be taken over is said, and does not hold up the rest.
+func (c *container) resumeStreams() {
 	v := c.state()
+	brought := map[string]lifecycle.Op{}
 	for id, p := range v.Execs {
 		if p.Process.Pid != 0 {
-			if err := c.resumeStream(id, lifecycle.Record{Op: lifecycle.OpStart}); err != nil {
-				return err
-			}
+			brought[id] = lifecycle.OpStart
 		}
 	}
 	if v.Init.Process.Pid != 0 {
-		return c.resumeStream("", lifecycle.Record{Op: lifecycle.OpCreate})
+		brought[""] = lifecycle.OpCreate
 	}
-	return nil
+	for id, op := range brought {
+		if err := c.resumeStream(id, lifecycle.Record{Op: op}); err != nil {
+			c.svc.warn(c.id, "the stdio of a process is lost", err)
+		}
+	}
 }
 
 func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
@@ -212,9 +247,22 @@ func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
 	return nil
 }
 
-// AdoptBundle takes over what a worker left that died before the keeper had
-// the journal: nothing was done then, and nothing stays.
-func (s *Service) AdoptBundle(key string, dir *os.File) error {
+// Abandon takes back what a worker left that died before the keeper had the
+// journal: nothing was done then, and nothing stays. dir is the bundle, nil
+// where not even that is known. Where the create is owed its fifos are held on.
+func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
+	if dir != nil {
+		if err := removeJournal(key, dir); err != nil {
+			return err
+		}
+	}
+	if owed {
+		return s.Keeper.Drop(key + "/bundle")
+	}
+	return s.Keeper.Drop(key)
+}
+
+func removeJournal(key string, dir *os.File) error {
 	path := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	bundle, err := os.Readlink(path)
 	if err != nil {
@@ -223,11 +271,13 @@ func (s *Service) AdoptBundle(key string, dir *os.File) error {
 	if err := os.Remove(filepath.Join(bundle, store.Name)); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("%s: remove unused journal: %w", key, err)
 	}
-	return s.Keeper.Drop(key)
+	return nil
 }
 
 // inspector lets recovery look at the world through the runtime.
 type inspector struct{ *runtime.Runc }
+
+func (c *container) inspector() inspector { return inspector{c.runc} }
 
 func (i inspector) Status(ctx context.Context) (string, int, error) {
 	st, err := i.State(ctx)

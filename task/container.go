@@ -18,8 +18,7 @@ import (
 )
 
 // container is one task: a journal, and an actor that decides what is written
-// to it. All fields but the views are set before the actor starts or belong to
-// it alone.
+// to it. The plain fields are set once, before the actor starts.
 type container struct {
 	svc      *Service
 	id       string
@@ -34,12 +33,15 @@ type container struct {
 	adopted chan struct{} // closed when recovery is through
 	view    atomic.Pointer[view]
 	streams streams
+	inbox   inbox
 
-	giveUp chan struct{} // closed by End: a create under way is to stop
+	troubles trouble // of re-adoption
+
 	ending sync.Once
+	giveUp chan struct{} // closed by End: a create under way is to stop
 
-	departing sync.Once
-	departed  error // why the events could neither be published nor spooled
+	departing sync.Mutex
+	gone      bool // departed: nothing is left to be published or let go
 }
 
 // view is what readers see: immutable, replaced after each commit.
@@ -52,12 +54,13 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 	meta := journal.Meta()
 	c := &container{
 		svc: s, id: meta.ID, instance: meta.Instance, params: params, journal: journal,
-		runc:    s.runtime(meta, params.Options),
-		mailbox: make(chan func()),
-		stopped: make(chan struct{}),
-		adopted: make(chan struct{}),
-		giveUp:  make(chan struct{}),
-		streams: streams{io: map[string]*runtime.IO{}},
+		runc:     s.runtime(meta, params.Options),
+		mailbox:  make(chan func()),
+		stopped:  make(chan struct{}),
+		adopted:  make(chan struct{}),
+		giveUp:   make(chan struct{}),
+		troubles: trouble{first: make(chan struct{})},
+		streams:  streams{io: map[string]*runtime.IO{}},
 	}
 	c.view.Store(&view{journal.State(), make(chan struct{})})
 	c.outbox = newOutbox(s, meta.Namespace, meta.ID, journal)
@@ -151,7 +154,10 @@ func (c *container) run(ctx context.Context, cmd command, answer any) error {
 	if answer == nil {
 		return nil
 	}
-	return json.Unmarshal(outcome.Answer, answer)
+	if err := json.Unmarshal(outcome.Answer, answer); err != nil {
+		return fmt.Errorf("container %s: %s: read the journaled answer: %w", c.id, cmd.op, err)
+	}
+	return nil
 }
 
 // decide returns the outcome record of a command: journaled before, or made now.
@@ -164,7 +170,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	if cmd.bringsUp() {
 		defer c.svc.exits.opened()()
 	} else {
-		defer c.svc.exits.review() // an exit may have waited for this start to be told
+		defer c.takeExits() // one may have waited for this start to be told
 	}
 	effects, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
 	defer cancel()
@@ -172,11 +178,46 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	crash.Here(string(cmd.op), cmd.exec, crash.AfterEffect)
 	outcome := lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number}
 	if err != nil {
-		outcome.Phase, outcome.Error = lifecycle.Failed, journaledError(err)
+		outcome = c.failed(effects, outcome, err)
 	} else if pid != 0 {
 		outcome.Process = &lifecycle.Process{Pid: pid}
 	}
-	return c.conclude(effects, outcome)
+	outcome, err = c.conclude(effects, outcome)
+	if err != nil && !errdefs.IsNotFound(err) {
+		// The effect is in the world and its outcome is not in the journal: that
+		// is what recovery is for.
+		c.svc.fail(fmt.Errorf("container %s: conclude %s: %w", c.id, cmd.op, err))
+	}
+	return outcome, err
+}
+
+// failed is the outcome of an effect that ended with an error. If user code may
+// have run, the error proves nothing, and the same judgement is made that
+// recovery would make of it.
+func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failure error) lifecycle.Record {
+	intent, open := c.state().Open[outcome.Intent]
+	if outcome.Op == lifecycle.OpStart && open && intent.Phase == lifecycle.Launched {
+		only := &lifecycle.Container{Open: map[uint64]lifecycle.Record{intent.Seq: intent}}
+		judged, err := c.svc.Settle(context.WithoutCancel(ctx), only, c.inspector())
+		switch {
+		case err != nil:
+			c.svc.warn(c.id, "judge a failed start", err)
+		case judged[0].Phase == lifecycle.Done:
+			return judged[0]
+		case judged[0].Exit != nil:
+			outcome = judged[0]
+		}
+	}
+	if outcome.Op == lifecycle.OpStart && outcome.Exec != "" {
+		if err := c.closeStreams(outcome.Exec); err != nil {
+			c.svc.warn(c.id, "let the stdio of a failed start go", err)
+		}
+	}
+	if outcome.Exit != nil {
+		return outcome
+	}
+	outcome.Phase, outcome.Error = lifecycle.Failed, journaledError(failure)
+	return outcome
 }
 
 // bringsUp reports whether the command starts a process nobody knows yet.
@@ -211,7 +252,7 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 		case !alive:
 			return r, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
 		case !errors.As(err, &busy):
-			return r, refusal(c.id, err)
+			return r, refusal(c.id, cmd.exec, err)
 		}
 		select {
 		case <-seen.changed:
@@ -228,7 +269,7 @@ func (c *container) open(req request, cmd command) (lifecycle.Record, error) {
 	var err error
 	if cmd.params != nil {
 		if r.Params, err = json.Marshal(cmd.params); err != nil {
-			return r, err
+			return r, fmt.Errorf("container %s: %s: %w", c.id, cmd.op, err)
 		}
 	}
 	if cmd.effect == nil {
@@ -267,7 +308,7 @@ func (c *container) launched(intent lifecycle.Record) error {
 // the end of every command, whether this worker or a dead one began it.
 func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle.Record, error) {
 	if r.Process != nil {
-		start, err := c.svc.exits.identify(ctx, r.Process.Pid)
+		start, err := c.svc.exits.identify(ctx, r.Process.Pid, c.svc.KeeperPID)
 		if err != nil {
 			return r, fmt.Errorf("container %s: %s: identify process %d: %w", c.id, r.Op, r.Process.Pid, err)
 		}
@@ -282,6 +323,11 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 			}
 		}
 		r.At = c.svc.Now()
+		if lost := r.Exit != nil; lost {
+			r.Exit = nil
+			err = c.commitExit(r.Exec, c.lost(c.state().Process(r.Exec)), r)
+			return
+		}
 		var written []lifecycle.Record
 		if written, err = c.commit(events, r); err == nil {
 			r = written[0]
@@ -294,9 +340,15 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 		return r, err
 	}
 	crash.Here(string(r.Op), r.Exec, crash.AfterOutcome)
-	c.runc.Clean(intentName(lifecycle.Record{Op: r.Op, Seq: r.Intent}))
+	c.runc.Clean(r.IntentName())
 	if r.Process != nil {
 		c.svc.exits.claim(c, r.Exec, *r.Process)
 	}
 	return r, nil
+}
+
+// process returns the folded state of a process that exists; init is "".
+func (v *view) process(exec string) (lifecycle.ProcessState, bool) {
+	p := v.Process(exec)
+	return p, p.State != lifecycle.None
 }

@@ -110,7 +110,7 @@ func (s *Service) open(ctx context.Context, id, bundle string, params createPara
 		}
 	}
 	if c, err := s.lookup(id); err == nil && c.state().Init.State == lifecycle.Deleted {
-		_ = c.depart() // its Delete is committed and nobody waits for the answer any more
+		_ = c.depart(0) // its Delete is committed and nobody waits for the answer any more
 	}
 	if err := s.reserve(id); err != nil {
 		return nil, err
@@ -200,15 +200,8 @@ func (s *Service) runtime(meta store.Meta, o runtimeOptions) *runtime.Runc {
 
 // create is the effect of Create: rootfs, stdio, runc create. End cuts it short.
 func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-c.giveUp:
-			cancel(errorf(errdefs.ErrAborted, "container %s: create: given up, its deletion was asked for", c.id))
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := c.untilGivenUp(ctx)
+	defer cancel()
 	bundle := c.journal.Meta().Bundle
 	if err := runtime.MountRootfs(bundle, c.params.Rootfs); err != nil {
 		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
@@ -218,11 +211,24 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 		return 0, fmt.Errorf("container %s: stdio: %w", c.id, err)
 	}
 	c.streams.put("", io)
-	pid, err := c.runc.Create(ctx, intentName(intent), io, func() error { return c.launched(intent) })
+	pid, err := c.runc.Create(ctx, intent.IntentName(), io, func() error { return c.launched(intent) })
 	if err != nil {
 		return 0, err
 	}
 	return pid, io.Started()
+}
+
+// untilGivenUp bounds a create by End, which wants it over.
+func (c *container) untilGivenUp(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-c.giveUp:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // undoCreate removes what a create that failed, or was cut off, left in the
@@ -240,20 +246,25 @@ func (c *container) undoCreate(ctx context.Context) error {
 }
 
 // vanish takes back a container whose create did not succeed: nothing of it is
-// left, and its id can be used again. Where the create is to be made again the
-// keeper goes on holding the client's fifos, or their readers would see an end.
-func (c *container) vanish(again bool) {
+// left, and its id can be used again.
+func (c *container) vanish(owed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
 	if err := c.undoCreate(ctx); err != nil {
 		c.svc.warn(c.id, "undo a failed create", err)
 	}
+	c.forget(owed)
+}
+
+// forget removes the records of a container that does not exist. Where its
+// create is owed an answer it is made again, and the keeper goes on holding the
+// client's fifos, or their readers would see an end.
+func (c *container) forget(owed bool) {
 	c.close()
-	bundle := c.journal.Meta().Bundle
-	_ = os.Remove(filepath.Join(bundle, store.Name))
+	_ = os.Remove(filepath.Join(c.journal.Meta().Bundle, store.Name))
 	c.runc.CleanAll()
 	drop := []string{c.key()}
-	if again {
+	if owed {
 		drop = []string{c.key() + "/bundle", c.key() + "/journal"}
 	}
 	for _, names := range drop {
@@ -262,6 +273,7 @@ func (c *container) vanish(again bool) {
 		}
 	}
 	c.svc.remove(c)
+	c.svc.LeaveIfWanted(0)
 }
 
 func (c *container) ioPrefix(exec string) string {
@@ -276,16 +288,11 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 	return runtime.IOOptions{
 		Direct:      exec == "" && c.params.PrivatePIDNamespace,
 		Bundle:      c.journal.Meta().Bundle,
-		Intent:      intentName(intent),
+		Intent:      intent.IntentName(),
 		StdinClosed: p.StdinClosed,
 		UID:         c.params.Options.IoUID,
 		GID:         c.params.Options.IoGID,
 	}
-}
-
-// intentName names the files of an intent in the bundle.
-func intentName(intent lifecycle.Record) string {
-	return string(intent.Op) + "-" + strconv.FormatUint(intent.Seq, 10)
 }
 
 func decodeParams[T any](raw json.RawMessage) (T, error) {

@@ -49,7 +49,7 @@ func (s *Service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.Delete
 	var answer deleteAnswer
 	err = c.run(ctx, cmd, &answer)
 	if r.ExecID == "" && c.state().Init.State == lifecycle.Deleted {
-		answer, err = c.deleted(""), c.depart() // also a second Delete beside the first
+		answer, err = c.deleted(""), c.depart(requestOf(ctx).number) // also a second Delete beside the first
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +83,10 @@ func (c *container) deleteExec(ctx context.Context, intent lifecycle.Record) (in
 
 func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (int, error) {
 	c.drain(ctx, "")
-	if err := c.runc.Delete(ctx, intentName(intent), true); err != nil {
+	if err := c.runc.Delete(ctx, intent.IntentName(), true); err != nil {
+		return 0, err
+	}
+	if err := c.awaitEnd(ctx); err != nil {
 		return 0, err
 	}
 	for exec := range c.state().Execs {
@@ -98,6 +101,35 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 		return 0, fmt.Errorf("container %s: unmount rootfs: %w", c.id, err)
 	}
 	return 0, nil
+}
+
+// endTimeout is how long the exit of an init that the runtime has killed may
+// take to arrive.
+const endTimeout = 10 * time.Second
+
+// awaitEnd waits for the exit of an init that was never started, and so killed
+// by its deletion. An exit that does not come is recorded as unknown.
+func (c *container) awaitEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	for {
+		v := c.state()
+		if v.Init.Exit != nil {
+			return nil
+		}
+		select {
+		case <-v.changed:
+			continue
+		case <-ctx.Done():
+		}
+		var err error
+		c.do(func() {
+			if p := c.state().Init; p.Exit == nil {
+				err = c.commitExit("", c.lost(p))
+			}
+		})
+		return err
+	}
 }
 
 // closeStreams lets a process's descriptors go, also those of a start that a
@@ -129,36 +161,43 @@ func (c *container) deleted(exec string) deleteAnswer {
 	return answer
 }
 
-// depart ends a deleted container's life in this worker, once: its events go
-// out, or to the spool, and then nothing of it is kept.
-func (c *container) depart() error {
-	c.departing.Do(func() { c.departed = c.goAway() })
-	return c.departed
-}
-
-func (c *container) goAway() error {
+// depart ends a deleted container's life in this worker: its events go out, or
+// to the spool, and then nothing of it is kept. request is the Delete that
+// waits, 0 if none does.
+func (c *container) depart(request uint64) error {
+	c.departing.Lock()
+	defer c.departing.Unlock()
+	if c.gone {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
-	if err := c.outbox.drained(ctx); err != nil {
+	if c.outbox.drained(ctx) != nil {
 		if err := c.toSpool(); err != nil {
 			return fmt.Errorf("container %s: events are neither published nor spooled: %w", c.id, err)
 		}
+		c.gone = true
 		return nil
 	}
 	crash.Here(string(lifecycle.OpDelete), "", crash.AfterPublish)
-	c.release()
+	c.release(request)
+	c.gone = true
 	return nil
 }
 
-// release forgets a container whose events have all arrived.
-func (c *container) release() {
-	c.svc.remove(c)
+// release forgets a container whose events have all arrived. The keeper lets
+// its descriptors go when the answer to request is out: until then a worker
+// that is killed is followed by one that can give it.
+func (c *container) release(request uint64) {
+	c.removeSpool()
 	c.close()
 	crash.Here(string(lifecycle.OpDelete), "", crash.BeforeRelease)
-	if err := c.svc.Keeper.Drop(c.key()); err != nil {
+	if err := c.svc.Keeper.DropAfter(c.key(), request); err != nil {
 		c.svc.warn(c.id, "drop descriptors", err)
 	}
-	c.svc.leaveIfWanted(0)
+	c.svc.remove(c)
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterRelease)
+	c.svc.LeaveIfWanted(0)
 }
 
 // close ends the actor and closes the journal; a second call does nothing.
@@ -178,9 +217,9 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 	s.wanted = true
 	s.mu.Unlock()
 	if err := s.Keeper.WantShutdown(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("shutdown of the shim of %s: %w", s.Group, err)
 	}
-	s.leaveIfWanted(requestOf(ctx).number)
+	s.LeaveIfWanted(requestOf(ctx).number)
 	return &emptypb.Empty{}, nil
 }
 
@@ -188,9 +227,9 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 // 5 s after a start was answered with its socket it waits for that client.
 const leaveAgain = 6 * time.Second
 
-// leaveIfWanted carries out a Shutdown if no task is left; later, where the
+// LeaveIfWanted carries out a Shutdown if no task is left; later, where the
 // keeper has just been promised to a new member of the pod.
-func (s *Service) leaveIfWanted(request uint64) {
+func (s *Service) LeaveIfWanted(request uint64) {
 	s.mu.Lock()
 	wanted := s.wanted
 	s.mu.Unlock()
@@ -199,6 +238,6 @@ func (s *Service) leaveIfWanted(request uint64) {
 	}
 	if err := s.Keeper.Leave(request); err != nil {
 		log.L.WithError(err).Info("the keeper stays for now")
-		time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) })
+		time.AfterFunc(leaveAgain, func() { s.LeaveIfWanted(0) })
 	}
 }

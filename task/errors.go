@@ -27,8 +27,8 @@ func (e *classified) Error() string { return e.text }
 func (e *classified) Unwrap() error { return e.class }
 
 // refusal maps the lifecycle's one error type to errdefs' classes, naming the
-// container.
-func refusal(id string, err error) error {
+// container and the process.
+func refusal(id, exec string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func refusal(id string, err error) error {
 	case lifecycle.Exists:
 		class = errdefs.ErrAlreadyExists
 	}
-	return errorf(class, "container %s: %v", id, illegal)
+	return errorf(class, "container %s: %s: %v", id, processName(exec), illegal)
 }
 
 // journaledError is an error as the journal keeps it: the gRPC code's name and

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 
-	"perdure/internal/crash"
 	"perdure/runtime"
-	"perdure/store"
 	"perdure/store/lifecycle"
 )
 
@@ -30,8 +27,6 @@ type exits struct {
 	held     []heldExit
 	arrived  chan struct{} // closed and replaced when held grows
 	claims   map[lifecycle.Process]claim
-
-	reviewing sync.Mutex // one review at a time; never taken inside an actor
 }
 
 type heldExit struct {
@@ -101,43 +96,51 @@ func (x *exits) arrive(e Exit) {
 	x.review()
 }
 
-// review goes through the held exits: each is journaled and acknowledged,
-// acknowledged as nobody's, or held on.
+// review hands the held exits that are somebody's to their containers, and
+// acknowledges those that are nobody's. It never waits for a container.
 func (x *exits) review() {
-	x.reviewing.Lock()
-	defer x.reviewing.Unlock()
+	var nobodys []uint64
+	ready := map[*container]struct{}{}
 	x.mu.Lock()
-	held := slices.Clone(x.held)
-	x.mu.Unlock()
-	for _, e := range held {
-		if x.deliver(e) {
-			x.keeper.Acknowledge(e.Seq)
-			x.mu.Lock()
-			x.held = slices.DeleteFunc(x.held, func(h heldExit) bool { return h.Seq == e.Seq })
-			x.mu.Unlock()
+	x.held = slices.DeleteFunc(x.held, func(e heldExit) bool {
+		id, cl, known := x.claimed(e.Exit)
+		switch {
+		case known:
+			cl.container.inbox.put(arrival{e.Exit, id, cl.exec})
+			ready[cl.container] = struct{}{}
+		case x.awaited(e):
+			return false
+		default:
+			nobodys = append(nobodys, e.Seq)
 		}
+		return true
+	})
+	x.mu.Unlock()
+	for c := range ready {
+		go c.takeExits()
+	}
+	for _, seq := range nobodys {
+		x.keeper.Acknowledge(seq)
 	}
 }
 
-// deliver reports whether an exit is done with.
-func (x *exits) deliver(e heldExit) bool {
-	x.mu.Lock()
-	id, cl, known := x.claimed(e.Exit)
-	awaited := false
+// awaited reports whether a command under way may bring up the process whose
+// exit this is: it began before the exit came.
+func (x *exits) awaited(e heldExit) bool {
 	for began := range x.openings {
-		awaited = awaited || began < e.came
+		if began < e.came {
+			return true
+		}
 	}
-	x.mu.Unlock()
-	if !known {
-		return !awaited
-	}
-	if !cl.container.exited(cl.exec, e.Exit) {
-		return false
-	}
+	return false
+}
+
+// settled drops the claim of a process whose exit is journaled.
+func (x *exits) settled(id lifecycle.Process, seq uint64) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	delete(x.claims, id)
-	return true
+	x.mu.Unlock()
+	x.keeper.Acknowledge(seq)
 }
 
 // claimed finds whose exit it is. Where the keeper could not read the start
@@ -158,8 +161,9 @@ func (x *exits) claimed(e Exit) (lifecycle.Process, claim, bool) {
 }
 
 // identify finds the start time of a process that runc has just brought up:
-// from /proc, or from its exit where it is dead already.
-func (x *exits) identify(ctx context.Context, pid int) (uint64, error) {
+// from its exit where it is dead already, else from /proc, where it must be a
+// child of the keeper: a stranger may have its pid by now.
+func (x *exits) identify(ctx context.Context, pid, keeper int) (uint64, error) {
 	for {
 		x.mu.Lock()
 		arrived := x.arrived
@@ -169,11 +173,11 @@ func (x *exits) identify(ctx context.Context, pid int) (uint64, error) {
 			start = x.held[exit].Start
 		}
 		x.mu.Unlock()
-		alive, err := runtime.StartTime(pid)
-		switch {
-		case err == nil:
-			return alive, nil
-		case exit >= 0:
+		if exit >= 0 {
+			return start, nil
+		}
+		start, err := runtime.ChildStartTime(pid, keeper)
+		if err == nil {
 			return start, nil
 		}
 		select {
@@ -190,83 +194,4 @@ func (s *Service) Exited(e Exit) {
 	s.idle.begin()
 	defer s.idle.end()
 	s.exits.arrive(e)
-}
-
-// exited journals the exit of a process; false means it must be shown again:
-// its start is not concluded, or the journal could not be written.
-func (c *container) exited(exec string, e Exit) bool {
-	done := true
-	c.do(func() {
-		p, ok := c.state().process(exec)
-		if !ok || p.Exit != nil {
-			return
-		}
-		if _, starting := c.state().Opened(lifecycle.OpStart, exec); starting {
-			done = false
-			return
-		}
-		crash.Here(string(lifecycle.OpExit), exec, crash.BeforeRecord)
-		p.Exit = &lifecycle.Exit{Status: waitStatus(e), At: p.Clamp(e.At), Source: lifecycle.Reaped}
-		var events []store.Event
-		if exec != "" {
-			events = append(events, c.exitEvent(exec, p))
-		}
-		_, err := c.commit(events, lifecycle.Record{
-			Op: lifecycle.OpExit, Phase: lifecycle.Observed, Exec: exec, Process: &p.Process, Exit: p.Exit, At: c.svc.Now(),
-		})
-		if err != nil {
-			c.svc.warn(c.id, "an exit could not be journaled; it stays with the keeper", err)
-			done = false
-		}
-	})
-	if !done {
-		return false
-	}
-	crash.Here(string(lifecycle.OpExit), exec, crash.AfterRecord)
-	c.streams.exited(exec)
-	if exec == "" {
-		c.recordExit()
-	}
-	if exec == "" && !c.params.PrivatePIDNamespace {
-		go c.killRest()
-	}
-	return true
-}
-
-// recordExit writes the init's exit beside the journal, for readers that cannot
-// have its lock. The journal is what counts.
-func (c *container) recordExit() {
-	init := c.state().Init
-	if init.Exit == nil {
-		return
-	}
-	err := runtime.WriteExit(c.journal.Meta().Bundle, init.Process.Pid, init.Exit.Status, init.Exit.At)
-	if err != nil && !os.IsNotExist(err) {
-		c.svc.warn(c.id, "write exit.json", err)
-	}
-}
-
-// killRest ends what an init leaves behind where no pid namespace of its own
-// makes the kernel do it.
-func (c *container) killRest() {
-	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
-	defer cancel()
-	if err := c.runc.KillAll(ctx, "kill-rest", killSignal); err != nil {
-		c.svc.warn(c.id, "kill what the init process left behind", err)
-	}
-}
-
-// waitStatus is the status containerd knows: the exit code, or 128 plus the
-// signal that ended the process.
-func waitStatus(e Exit) uint32 {
-	if e.Status.Signaled() {
-		return 128 + uint32(e.Status.Signal())
-	}
-	return uint32(e.Status.ExitStatus())
-}
-
-// process returns the folded state of a process that exists; init is "".
-func (v *view) process(exec string) (lifecycle.ProcessState, bool) {
-	p := v.Process(exec)
-	return p, p.State != lifecycle.None
 }

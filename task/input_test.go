@@ -72,12 +72,12 @@ func TestRefusals(t *testing.T) {
 	for reason, class := range map[lifecycle.Reason]error{
 		lifecycle.NotFound: errdefs.ErrNotFound, lifecycle.Exists: errdefs.ErrAlreadyExists, lifecycle.Precondition: errdefs.ErrFailedPrecondition,
 	} {
-		err := refusal("web", &lifecycle.IllegalError{Kind: lifecycle.Init, State: lifecycle.Stopped, Op: lifecycle.OpStart, Reason: reason})
+		err := refusal("web", "", &lifecycle.IllegalError{Kind: lifecycle.Init, State: lifecycle.Stopped, Op: lifecycle.OpStart, Reason: reason})
 		if !errors.Is(err, class) || !strings.Contains(err.Error(), "container web") {
 			t.Errorf("%v: %v", reason, err)
 		}
 	}
-	if refusal("web", nil) != nil {
+	if refusal("web", "", nil) != nil {
 		t.Error("no error is no refusal")
 	}
 }

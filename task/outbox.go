@@ -103,7 +103,7 @@ func (o *outbox) send(ctx context.Context) error {
 func (o *outbox) forward(ctx context.Context, row store.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	return o.svc.Publisher.Publish(ctx, o.namespace, Envelope(row.Event))
+	return o.svc.Publisher.Publish(ctx, o.namespace, row.Event)
 }
 
 // drained waits until no row is left.

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"perdure/store"
 	"perdure/store/lifecycle"
 )
 
@@ -16,6 +17,9 @@ type Keeper interface {
 	Open(name string, fifo *os.File) error
 	Fetch(name string) (*os.File, error)
 	Drop(prefix string) error
+	// DropAfter is Drop as soon as the answer to a request is with the client,
+	// whatever becomes of this worker; 0 is at once.
+	DropAfter(prefix string, request uint64) error
 	Accept(listener, name string) (*os.File, error)
 
 	// Acknowledge tells that an exit is journaled, or nobody's.
@@ -47,21 +51,14 @@ type Exit struct {
 // Publisher hands one event to containerd. An error means it is not known to
 // have arrived, and it will be sent again, unchanged.
 type Publisher interface {
-	Publish(ctx context.Context, namespace string, e Envelope) error
+	Publish(ctx context.Context, namespace string, e store.Event) error
 }
 
-// Envelope is an event as the outbox keeps it.
-type Envelope struct {
-	Topic   string
-	At      time.Time
-	TypeURL string
-	Value   []byte
-}
-
-// Settle judges what a dead worker left half done: for each open intent it
-// returns one record of phase done, failed or undone; a done record of create
-// or start carries the pid, the start time of which the container finds out,
-// and a done record of kill asks for the signal to be sent once more.
+// Settle judges what is left half done: for each open intent it returns one
+// record of phase done, failed or undone. A done record of create or start
+// carries the pid, the start time of which the container finds out; a done
+// record of kill asks for the signal to be sent once more; a failed one with an
+// exit is a process that may have run and is lost.
 type Settle func(ctx context.Context, state *lifecycle.Container, runtime Inspector) ([]lifecycle.Record, error)
 
 // Inspector tells what is left in the world of an intent.

@@ -16,6 +16,7 @@ import (
 
 const (
 	killSignal  = int(unix.SIGKILL)
+	lastSignal  = 64          // SIGRTMAX of the kernel, signal(7)
 	runcTimeout = time.Minute // one runc call; a hook may take its time
 )
 
@@ -67,7 +68,7 @@ func (c *container) startInit(ctx context.Context, intent lifecycle.Record) (int
 	if err := c.launched(intent); err != nil {
 		return 0, err
 	}
-	return 0, c.runc.Start(ctx, intentName(intent))
+	return 0, c.runc.Start(ctx, intent.IntentName())
 }
 
 func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int, error) {
@@ -87,15 +88,11 @@ func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int
 	if err := c.closeStdin(intent.Exec); err != nil {
 		return 0, err
 	}
-	pid, err := c.runc.Exec(ctx, intentName(intent), params.Spec, io, func() error { return c.launched(intent) })
-	if err == nil {
-		err = io.Started()
-	}
+	pid, err := c.runc.Exec(ctx, intent.IntentName(), params.Spec, io, func() error { return c.launched(intent) })
 	if err != nil {
-		_ = c.streams.close(intent.Exec)
 		return 0, err
 	}
-	return pid, nil
+	return pid, io.Started()
 }
 
 type killParams struct {
@@ -109,6 +106,9 @@ func (s *Service) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty,
 	c, err := s.settled(ctx, r.ID)
 	if err != nil {
 		return nil, err
+	}
+	if r.Signal > lastSignal {
+		return nil, errorf(errdefs.ErrInvalidArgument, "container %s: %s: kill: there is no signal %d", c.id, processName(r.ExecID), r.Signal)
 	}
 	params := killParams{Signal: r.Signal, All: r.All}
 	cmd := command{op: lifecycle.OpKill, exec: r.ExecID, params: params, effect: func(ctx context.Context, intent lifecycle.Record) (int, error) {
@@ -126,9 +126,9 @@ func (c *container) kill(ctx context.Context, intent lifecycle.Record, params ki
 		}
 		return nil
 	case params.All:
-		return c.runc.KillAll(ctx, intentName(intent), int(params.Signal))
+		return c.runc.KillAll(ctx, intent.IntentName(), int(params.Signal))
 	default:
-		return c.runc.Kill(ctx, intentName(intent), int(params.Signal))
+		return c.runc.Kill(ctx, intent.IntentName(), int(params.Signal))
 	}
 }
 

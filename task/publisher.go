@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"perdure/store"
 )
 
 // NewPublisher forwards events to containerd's ttrpc events service at a unix
@@ -26,7 +28,7 @@ type forwarder struct {
 	client *ttrpc.Client
 }
 
-func (f *forwarder) Publish(ctx context.Context, namespace string, e Envelope) error {
+func (f *forwarder) Publish(ctx context.Context, namespace string, e store.Event) error {
 	if f.address == "" {
 		return nil
 	}

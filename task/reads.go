@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"fmt"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -17,7 +18,7 @@ import (
 // State tells a process's status from the journal's folded state. A process is
 // stopped once its exit may be told: an init's after every exec's.
 func (s *Service) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	c, err := s.lookup(r.ID)
+	c, err := s.living(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func (s *Service) State(_ context.Context, r *api.StateRequest) (*api.StateRespo
 	if r.ExecID != "" {
 		params, err := decodeParams[execParams](p.Params)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("container %s: %s: %w", r.ID, processName(r.ExecID), err)
 		}
 		stdio = params.Stdio
 	}
@@ -116,14 +117,14 @@ func (c *container) exitOf(v *view, exec string, req request) (*lifecycle.Exit, 
 // takes an empty answer for a leaked task and removes it (containerd 1.7 and
 // later, loading its shims).
 func (s *Service) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
-	c, err := s.lookup(r.ID)
+	c, err := s.living(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	v := c.state()
 	var pids []int
 	if v.Init.Exit == nil {
-		if pids, err = runtime.Processes(v.Init.Process.Pid); err != nil && v.Init.State != "" {
+		if pids, err = runtime.Processes(v.Init.Process.Pid, v.Init.Process.Start); err != nil && !errdefs.IsNotFound(err) {
 			s.warn(r.ID, "read the cgroup's processes", err)
 		}
 	}

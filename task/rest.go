@@ -2,6 +2,8 @@ package task
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,12 +74,14 @@ func (s *Service) Resting() <-chan struct{} { return s.resting }
 // is the keeper's: a call is handed to the next worker, input wakes one.
 func (s *Service) rest() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.creating)+len(s.departed) > 0 || !s.exits.quiet() {
+	busy := len(s.creating)+len(s.departed)+len(s.broken) > 0
+	containers := slices.Collect(maps.Values(s.containers))
+	s.mu.Unlock()
+	if busy || !s.exits.quiet() {
 		return
 	}
 	var watch []string
-	for _, c := range s.containers {
+	for _, c := range containers {
 		names, ok := c.atRest()
 		if !ok {
 			return
@@ -102,7 +106,7 @@ func (c *container) atRest() (watch []string, ok bool) {
 		return nil, false
 	}
 	v := c.state()
-	if len(v.Open) > 0 || v.Init.State == lifecycle.None || v.Init.State == lifecycle.Deleted {
+	if len(v.Open)+len(c.inbox.list()) > 0 || v.Init.State == lifecycle.None || v.Init.State == lifecycle.Deleted {
 		return nil, false
 	}
 	past, cancel := context.WithCancel(context.Background())

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/log"
 
 	"perdure/store"
+	"perdure/store/lifecycle"
 )
 
 // Config is what a worker knows of its surroundings.
@@ -36,12 +37,14 @@ type Service struct {
 	exits   *exits
 	idle    idle
 	resting chan struct{}
+	failed  chan error
 
 	mu         sync.Mutex
 	containers map[string]*container   // by container id; creating ones included
 	creating   map[string]struct{}     // ids between the answer "not there" and their entry above
 	executing  map[uint64]*container   // commands under way, by request number
 	departed   map[*container]struct{} // deleted, with events still to be sent
+	broken     map[string]error        // ids whose journal cannot be used, and why
 	wanted     bool                    // Shutdown was asked for while tasks existed
 }
 
@@ -53,9 +56,11 @@ func New(c Config) *Service {
 		creating:   map[string]struct{}{},
 		executing:  map[uint64]*container{},
 		departed:   map[*container]struct{}{},
+		broken:     map[string]error{},
 		wanted:     c.ShutdownWanted,
 	}
 	s.resting = make(chan struct{})
+	s.failed = make(chan error, 1)
 	s.exits = newExits(c.Keeper)
 	s.idle.after, s.idle.check = c.Idle, s.rest
 	return s
@@ -69,21 +74,38 @@ func (s *Service) lookup(id string) (*container, error) {
 	if c := s.containers[id]; c != nil {
 		return c, nil
 	}
+	if why := s.broken[id]; why != nil {
+		return nil, errorf(errdefs.ErrUnavailable, "container %s: %v", id, why)
+	}
 	return nil, errorf(errdefs.ErrNotFound, "container %s: no such task in this shim", id)
 }
 
-// settled finds a container for a command: recovery has finished with it.
+// living finds a container that is not deleted, for a read.
+func (s *Service) living(id string) (*container, error) {
+	c, err := s.lookup(id)
+	if err == nil && c.state().Init.State == lifecycle.Deleted {
+		err = errorf(errdefs.ErrNotFound, "container %s: the task is deleted", id)
+	}
+	return c, err
+}
+
+// settled finds a container for a command: recovery has finished with it. It
+// does not wait for a recovery that is in trouble.
 func (s *Service) settled(ctx context.Context, id string) (*container, error) {
 	c, err := s.lookup(id)
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-c.adopted:
-	case <-ctx.Done():
-		return nil, errorf(errdefs.ErrUnavailable, "container %s: still being re-adopted: %v", id, ctx.Err())
+	for {
+		select {
+		case <-c.adopted:
+			return s.lookup(id) // an undone create is gone by now
+		case <-c.troubled():
+			return nil, errorf(errdefs.ErrUnavailable, "container %s: not re-adopted yet, it is tried again: %v", id, c.trouble())
+		case <-ctx.Done():
+			return nil, errorf(errdefs.ErrUnavailable, "container %s: still being re-adopted: %v", id, ctx.Err())
+		}
 	}
-	return s.lookup(id) // an undone create is gone by now
 }
 
 // reserve claims an id for a create, or answers why it cannot.
@@ -110,22 +132,53 @@ func (s *Service) enter(c *container) {
 	s.containers[c.id] = c
 }
 
-// remove takes a container out, and ends the keeper when that was the last one
-// and a Shutdown had come before.
+// remove takes a container out.
 func (s *Service) remove(c *container) {
 	s.mu.Lock()
 	if s.containers[c.id] == c {
 		delete(s.containers, c.id)
 	}
+	delete(s.departed, c)
 	s.mu.Unlock()
 	s.exits.forget(c)
+}
+
+// departing moves a deleted container out of the way of a new one of its id; it
+// keeps the keeper up.
+func (s *Service) departing(c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.departed[c] = struct{}{}
+	if s.containers[c.id] == c {
+		delete(s.containers, c.id)
+	}
 }
 
 // empty tells whether no task exists, is being created or has events unsent.
 func (s *Service) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.containers)+len(s.creating)+len(s.departed) == 0
+	return len(s.containers)+len(s.creating)+len(s.departed)+len(s.broken) == 0
+}
+
+// Broken enters a container whose journal cannot be used: calls for it say why,
+// and no exit is taken for nobody's, because it may be one of its.
+func (s *Service) Broken(id string, why error) {
+	s.mu.Lock()
+	s.broken[id] = why
+	s.mu.Unlock()
+	s.exits.opened()
+}
+
+// Failed tells why this worker cannot go on. Its owner ends it: what is half
+// done is the next worker's to settle.
+func (s *Service) Failed() <-chan error { return s.failed }
+
+func (s *Service) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
 }
 
 // track notes which container executes a request, for the keeper's pings.

@@ -27,32 +27,25 @@ func (c *container) toSpool() error {
 		return fmt.Errorf("link journal into spool: %w", err)
 	}
 	// Where the bundle is gone already, the keeper's descriptor is the spool.
-	s := c.svc
-	s.mu.Lock()
-	s.departed[c] = struct{}{}
-	s.mu.Unlock()
-	s.remove(c)
+	c.svc.departing(c)
 	for _, below := range []string{"/bundle", "/init", "/exec"} {
-		if err := s.Keeper.Drop(c.key() + below); err != nil {
+		if err := c.svc.Keeper.Drop(c.key() + below); err != nil {
 			return fmt.Errorf("drop descriptors: %w", err)
 		}
 	}
-	go c.spooled()
+	go func() {
+		if c.outbox.drained(context.Background()) == nil {
+			c.release(0)
+		} // else the journal is being closed: the worker leaves
+	}()
 	return nil
 }
 
-// spooled waits for the last event to arrive and removes the spooled journal.
-func (c *container) spooled() {
-	if err := c.outbox.drained(context.Background()); err != nil {
-		return // the journal is being closed: the worker leaves
+// removeSpool removes the second link, if there is one.
+func (c *container) removeSpool() {
+	if os.Remove(c.spoolPath()) == nil {
+		_ = os.Remove(filepath.Dir(c.spoolPath())) // stays while others use it
 	}
-	s := c.svc
-	s.mu.Lock()
-	delete(s.departed, c)
-	s.mu.Unlock()
-	_ = os.Remove(c.spoolPath())
-	_ = os.Remove(filepath.Dir(c.spoolPath())) // stays while others use it
-	c.release()
 }
 
 func (c *container) spoolPath() string {

@@ -18,16 +18,18 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"perdure/recovery/keeper/rendezvous"
 	"perdure/runtime"
 	"perdure/store"
+	"perdure/store/lifecycle"
 	"perdure/task"
 )
 
+// containerd allows 5 s for all of it.
 const (
-	endTimeout     = 3 * time.Second // a live keeper ends the id; containerd allows 5 s for all
-	cleanupTimeout = 4 * time.Second
-	unknownStatus  = 255 // containerd's own word for "not known"
-	killedStatus   = 137 // 128 + SIGKILL: true only where cleanup itself killed a live init
+	endTimeout   = 2500 * time.Millisecond // a live keeper ends the id
+	aloneTimeout = 2 * time.Second         // the runtime's calls
+	killedStatus = 137                     // 128 + SIGKILL: true only where cleanup itself killed a live init
 )
 
 // shimArgs is the command line containerd gives a shim.
@@ -65,12 +67,7 @@ func cleanup(args []string) error {
 			return fmt.Errorf("container %s: no -bundle, and the working directory is gone: %w", a.id, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
-	defer cancel()
-	resp, err := end(ctx, a)
-	if err != nil {
-		resp, err = cleanAlone(ctx, a)
-	}
+	resp, err := end(a)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
@@ -82,22 +79,56 @@ func cleanup(args []string) error {
 	return err
 }
 
-// end asks a live keeper to end the container: it may be in the middle of a
-// call. An error means that there is no keeper, or none that knows the id.
-func end(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
+// end ends the container: through its keeper where that lives, because it may be
+// in the middle of a call, else alone. Only a keeper that is dead, or says that
+// it does not have the container, leaves it to this process; one that does not
+// answer in time still works on it.
+func end(a shimArgs) (*api.DeleteResponse, error) {
+	socket, err := socketOf(a.bundle)
+	if err != nil {
+		return nil, err
+	}
+	dead := socket == ""
+	if !dead {
+		if dead, err = rendezvous.Dead(socket); err != nil {
+			return nil, fmt.Errorf("is the shim alive: %w", err)
+		}
+	}
+	if dead {
+		return cleanAlone(a)
+	}
 	resp := &api.DeleteResponse{}
-	return resp, askShim(ctx, a.bundle, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
+	err = askShim(socket, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
+	switch {
+	case err == nil:
+		return resp, nil
+	case errdefs.IsNotFound(err):
+		return cleanAlone(a)
+	}
+	if dead, _ := rendezvous.Dead(socket); dead { // it died meanwhile
+		return cleanAlone(a)
+	}
+	return nil, fmt.Errorf("the shim lives and has not ended it: %w", err)
 }
 
-// askShim calls the private service of the shim that serves a bundle.
-func askShim(ctx context.Context, bundle, method string, req, resp proto.Message) error {
+// socketOf is the socket of the shim that served a bundle, as the bundle's file
+// address says; empty where there is no such file.
+func socketOf(bundle string) (string, error) {
 	address, err := os.ReadFile(filepath.Join(bundle, "address"))
-	if err != nil {
-		return err
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(strings.TrimSpace(string(address)), "unix://"))
+	if err != nil {
+		return "", fmt.Errorf("find the shim's socket: %w", err)
+	}
+	return rendezvous.FromAddress(strings.TrimSpace(string(address)))
+}
+
+// askShim calls the private service of the shim behind a socket.
+func askShim(socket, method string, req, resp proto.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return err
 	}
@@ -108,10 +139,10 @@ func askShim(ctx context.Context, bundle, method string, req, resp proto.Message
 
 // cleanAlone ends a container whose keeper is dead, or which its keeper no
 // longer has, from what the bundle tells.
-func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
+func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 	meta := store.Meta{Namespace: a.namespace, ID: a.id, Bundle: a.bundle}
 	journal, err := store.Open(filepath.Join(a.bundle, store.Name), journalTimeout)
-	resp := &api.DeleteResponse{ExitStatus: unknownStatus}
+	resp := &api.DeleteResponse{ExitStatus: lifecycle.UnknownStatus}
 	if err == nil {
 		defer journal.Close()
 		meta = journal.Meta()
@@ -125,6 +156,8 @@ func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(os.Stderr, "container %s: the journal cannot be read, so its exit status is not known: %v\n", a.id, err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), aloneTimeout)
+	defer cancel()
 	killed, err := removeFromRuntime(ctx, meta)
 	if err != nil {
 		return nil, err
@@ -166,7 +199,7 @@ func publishRest(ctx context.Context, journal *store.Journal) {
 	publisher := task.NewPublisher(journal.Meta().TTRPCAddress)
 	for _, row := range rows {
 		if err == nil {
-			err = publisher.Publish(ctx, journal.Meta().Namespace, task.Envelope(row.Event))
+			err = publisher.Publish(ctx, journal.Meta().Namespace, row.Event)
 		}
 		if err == nil {
 			err = journal.Acknowledge(row.Seq)

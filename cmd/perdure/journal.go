@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,11 +32,13 @@ func journal(args []string) error {
 }
 
 func askWorker(bundle string) (*store.Contents, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
 	id := filepath.Base(filepath.Clean(bundle))
+	socket, err := socketOf(bundle)
 	reply := &anypb.Any{}
-	if err := askShim(ctx, bundle, task.AdminJournal, &api.StateRequest{ID: id}, reply); err != nil {
+	if err == nil {
+		err = askShim(socket, task.AdminJournal, &api.StateRequest{ID: id}, reply)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("container %s: ask the worker for its journal: %w", id, err)
 	}
 	contents := &store.Contents{}

@@ -64,7 +64,10 @@ func worker([]string) error {
 		Idle:           idleTime(),
 	})
 	keeper.OnPing(service.Ping)
-	adopt(keeper, service, welcome)
+	if err := adopt(keeper, service, welcome); err != nil {
+		return err // the keeper starts another worker, which tries again
+	}
+	service.LeaveIfWanted(0) // a worker may have died over it
 	go func() {
 		for e := range keeper.Exits() {
 			service.Exited(task.Exit(e))
@@ -83,6 +86,8 @@ func worker([]string) error {
 		return nil // exit code 0: the keeper starts the next worker when there is work
 	case <-keeper.Done():
 		return nil
+	case err := <-service.Failed():
+		return err
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -109,14 +114,33 @@ func (l kicking) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// adopt takes over every container the keeper stores something of. What cannot
-// be taken over is said and left as it is.
-func adopt(keeper *client.Client, service *task.Service, welcome client.Welcome) {
+// adopt takes over every container the keeper stores something of. A journal
+// that cannot be used is said to whoever asks for its container; any other
+// failure may pass, and is returned.
+func adopt(keeper *client.Client, service *task.Service, welcome client.Welcome) error {
 	for _, key := range keys(welcome.Names) {
-		if err := adoptOne(keeper, service, key, welcome); err != nil {
-			log.L.WithError(err).WithField("container", key).Error("not re-adopted")
+		err := adoptOne(keeper, service, key, welcome.Oldest)
+		switch {
+		case err == nil:
+		case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrNewerSchema):
+			log.L.WithError(err).WithField("container", key).Error("not re-adopted: its journal cannot be used")
+			id, _ := identity(key)
+			service.Broken(id, err)
+		default:
+			return fmt.Errorf("re-adopt %s: %w", key, err)
 		}
 	}
+	return nil
+}
+
+// identity takes a key apart: "c/ID@INSTANCE".
+func identity(key string) (id, instance string) {
+	name := strings.TrimPrefix(key, "c/")
+	at := strings.LastIndexByte(name, '@')
+	if at < 0 {
+		return name, ""
+	}
+	return name[:at], name[at+1:]
 }
 
 // keys are the containers' prefixes among the stored names, "c/ID@INSTANCE".
@@ -131,10 +155,10 @@ func keys(names []string) []string {
 	return slices.Compact(keys)
 }
 
-func adoptOne(keeper *client.Client, service *task.Service, key string, welcome client.Welcome) error {
+func adoptOne(keeper *client.Client, service *task.Service, key string, oldest uint64) error {
 	file, err := keeper.Fetch(key + "/journal")
 	if errors.Is(err, os.ErrNotExist) {
-		return abandon(keeper, service, key)
+		return abandon(keeper, service, key, oldest)
 	}
 	if err != nil {
 		return fmt.Errorf("fetch journal: %w", err)
@@ -144,17 +168,23 @@ func adoptOne(keeper *client.Client, service *task.Service, key string, welcome 
 	if err != nil {
 		return err
 	}
-	return service.Adopt(journal, welcome.Oldest)
+	return service.Adopt(journal, oldest)
 }
 
 // abandon ends what has no journal with the keeper: nothing was done for it.
-func abandon(keeper *client.Client, service *task.Service, key string) error {
+func abandon(keeper *client.Client, service *task.Service, key string, oldest uint64) error {
+	_, instance := identity(key)
 	dir, err := keeper.Fetch(key + "/bundle")
-	if err != nil {
-		return keeper.Drop(key) // the rest of a drop that was cut off
+	if errors.Is(err, os.ErrNotExist) {
+		dir, err = nil, nil // what was left of a create that is undone, or of a drop that was cut off
 	}
-	defer dir.Close()
-	return service.AdoptBundle(key, dir)
+	if err != nil {
+		return fmt.Errorf("fetch bundle: %w", err)
+	}
+	if dir != nil {
+		defer dir.Close()
+	}
+	return service.Abandon(key, dir, task.Owed(instance, oldest))
 }
 
 // settle joins recovery's judgement to the service.

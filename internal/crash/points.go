@@ -27,6 +27,7 @@ const (
 	AfterBundle   Position = "after-bundle"   // create: the keeper has the bundle, no journal exists
 	AfterJournal  Position = "after-journal"  // create: the journal exists, the keeper does not have it
 	BeforeSettle  Position = "before-settle"  // recovery: an open intent was judged, nothing committed
+	AfterRelease  Position = "after-release"  // delete: the keeper lets go once the answer is out, it is not
 	BeforeRelease Position = "before-release" // delete: all is told, the keeper still holds the descriptors
 )
 
@@ -51,7 +52,7 @@ func All() []string {
 		{"exec-close-io", []Position{AfterOutcome}},
 		{"kill", command},
 		{"exit", observation},
-		{"delete", append(command, AfterPublish, BeforeRelease)},
+		{"delete", append(command, AfterPublish, BeforeRelease, AfterRelease)},
 		{"publish", []Position{BeforeAck}},
 		{"recover", []Position{BeforeSettle}},
 	} {

@@ -61,6 +61,18 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("journal record %d (%s %s of %s): %s", e.Record.Seq, e.Record.Op, e.Record.Phase, of, e.Rule)
 }
 
+// UnknownStatus is the status of a process that nobody saw end: what containerd itself says then.
+const UnknownStatus = 255
+
+// IntentName names the intent a record is, or belongs to: its files in the bundle and its processes carry it.
+func (r Record) IntentName() string {
+	seq := r.Intent
+	if seq == 0 {
+		seq = r.Seq
+	}
+	return fmt.Sprintf("%s-%d", r.Op, seq)
+}
+
 // outcome says whether the record closes an intent.
 func (r Record) outcome() bool { return r.Phase == Done || r.Phase == Failed || r.Phase == Undone }
 
