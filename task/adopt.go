@@ -50,6 +50,16 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	return nil
 }
 
+// Adopted says that everything there is has been adopted. Only from now on can it
+// be said that no task is left, and a Shutdown of an earlier worker be carried
+// out: it may have died over it.
+func (s *Service) Adopted() {
+	s.mu.Lock()
+	s.wanted = s.wanted || s.ShutdownWanted
+	s.mu.Unlock()
+	s.leaveIfWanted(0)
+}
+
 // Owed reports whether the create that made an instance still waits for its
 // answer: then the keeper replays it, and the client has its fifos open.
 func Owed(instance string, oldest uint64) bool {

@@ -273,7 +273,7 @@ func (c *container) forget(owed bool) {
 		}
 	}
 	c.svc.remove(c)
-	c.svc.LeaveIfWanted(0)
+	c.svc.leaveIfWanted(0)
 }
 
 func (c *container) ioPrefix(exec string) string {

@@ -197,7 +197,7 @@ func (c *container) release(request uint64) {
 	}
 	c.svc.remove(c)
 	crash.Here(string(lifecycle.OpDelete), "", crash.AfterRelease)
-	c.svc.LeaveIfWanted(0)
+	c.svc.leaveIfWanted(0)
 }
 
 // close ends the actor and closes the journal; a second call does nothing.
@@ -219,7 +219,7 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 	if err := s.Keeper.WantShutdown(); err != nil {
 		return nil, fmt.Errorf("shutdown of the shim of %s: %w", s.Group, err)
 	}
-	s.LeaveIfWanted(requestOf(ctx).number)
+	s.leaveIfWanted(requestOf(ctx).number)
 	return &emptypb.Empty{}, nil
 }
 
@@ -227,9 +227,9 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 // 5 s after a start was answered with its socket it waits for that client.
 const leaveAgain = 6 * time.Second
 
-// LeaveIfWanted carries out a Shutdown if no task is left; later, where the
+// leaveIfWanted carries out a Shutdown if no task is left; later, where the
 // keeper has just been promised to a new member of the pod.
-func (s *Service) LeaveIfWanted(request uint64) {
+func (s *Service) leaveIfWanted(request uint64) {
 	s.mu.Lock()
 	wanted := s.wanted
 	s.mu.Unlock()
@@ -238,6 +238,6 @@ func (s *Service) LeaveIfWanted(request uint64) {
 	}
 	if err := s.Keeper.Leave(request); err != nil {
 		log.L.WithError(err).Info("the keeper stays for now")
-		time.AfterFunc(leaveAgain, func() { s.LeaveIfWanted(0) })
+		time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) })
 	}
 }

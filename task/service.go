@@ -57,7 +57,6 @@ func New(c Config) *Service {
 		executing:  map[uint64]*container{},
 		departed:   map[*container]struct{}{},
 		broken:     map[string]error{},
-		wanted:     c.ShutdownWanted,
 	}
 	s.resting = make(chan struct{})
 	s.failed = make(chan error, 1)

@@ -67,7 +67,7 @@ func worker([]string) error {
 	if err := adopt(keeper, service, welcome); err != nil {
 		return err // the keeper starts another worker, which tries again
 	}
-	service.LeaveIfWanted(0) // a worker may have died over it
+	service.Adopted()
 	go func() {
 		for e := range keeper.Exits() {
 			service.Exited(task.Exit(e))
