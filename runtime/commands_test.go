@@ -45,6 +45,34 @@ func TestLifecycleAndItsErrors(t *testing.T) {
 	must(t, c.Delete(c.ctx, "delete-2", false))
 }
 
+// containerd removes a bundle before it asks for the deletion of what it lost sight of.
+func TestDeleteFromARemovedBundle(t *testing.T) {
+	for _, binary := range []string{"runc", "crun"} {
+		t.Run(binary, func(t *testing.T) {
+			c := newContainerOf(t, binary)
+			_, pid := c.run(Stdio{}, IOOptions{Direct: true})
+			must(t, os.RemoveAll(c.Bundle))
+			if got, err := c.State(c.ctx); err != nil || got != (Status{"running", pid}) {
+				t.Errorf("state %+v, %v", got, err)
+			}
+			if err := c.Delete(c.ctx, "delete-1", false); !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("delete of a running container: %v", err)
+			}
+			must(t, c.Delete(c.ctx, "delete-2", true))
+			if status := reap(t, pid); status != 137 {
+				t.Errorf("exit status %d", status)
+			}
+			if _, err := c.State(c.ctx); !errdefs.IsNotFound(err) {
+				t.Errorf("state of a deleted container: %v", err)
+			}
+			must(t, c.Delete(c.ctx, "delete-3", true))
+			if _, err := os.Lstat(c.Bundle); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the bundle is back: %v", err)
+			}
+		})
+	}
+}
+
 func TestExecErrors(t *testing.T) {
 	c := newContainer(t)
 	_, pid := c.run(Stdio{}, IOOptions{Direct: true})

@@ -60,9 +60,11 @@ func New(c Config) *Runc {
 	return &Runc{Config: c}
 }
 
-// client is the go-runc client for a call of an intent. The working directory is the
-// bundle because a console socket is given by a relative path: bundle paths exceed the
-// 108 bytes of a socket address. No parent death signal: see the package comment.
+// client is the go-runc client for a call of an intent; without one nothing is logged
+// to a file. The working directory is the bundle because a console socket is given by
+// a relative path: bundle paths exceed the 108 bytes of a socket address. A bundle that
+// was removed must not keep its container from being looked at and deleted, so those
+// calls go without. No parent death signal: see the package comment.
 func (r *Runc) client(intent string) *runc.Runc {
 	c := &runc.Runc{
 		Command:       r.Binary,
@@ -71,16 +73,19 @@ func (r *Runc) client(intent string) *runc.Runc {
 		LogFormat:     runc.JSON,
 		SystemdCgroup: r.SystemdCgroup,
 	}
-	if intent != "" {
+	if _, err := os.Stat(r.Bundle); errors.Is(err, os.ErrNotExist) {
+		c.WorkDir = "/"
+	} else if intent != "" {
 		c.Log = r.file(intent, "log")
 	}
 	return c
 }
 
-// begin prepares a call: the directory of the intent's files, the marker by which the
-// next worker recognises the process, and the deadline.
+// begin prepares a call: the directory of the intent's files, where there is a bundle
+// for it, the marker by which the next worker recognises the process, and the deadline.
 func (r *Runc) begin(ctx context.Context, intent string) (context.Context, context.CancelFunc, error) {
-	if err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700)
+	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
