@@ -27,11 +27,11 @@ type keeper struct {
 	now     time.Time // when this round's events came
 	alarm   time.Time // when settle has to look again; zero: no such time
 
-	listener    *source // nil when leaving
-	acceptAfter time.Time
-	promised    time.Time // a `start` was told of this keeper then, and no client came since
-	conns       []*conn
-	lastConn    uint64
+	listener *source   // nil when leaving
+	retryAt  time.Time // when to try what met a limit again; zero: nothing did
+	promised time.Time // a `start` was told of this keeper then, and no client came since
+	conns    []*conn
+	lastConn uint64
 
 	lastNumber uint64
 	open       []*request // unanswered but Wait, ascending; answered ones linger for a while
@@ -140,7 +140,7 @@ func (k *keeper) run() error {
 // call for later. It reports whether the keeper is through.
 func (k *keeper) settle() (over bool) {
 	k.alarm = time.Time{}
-	k.tendListener()
+	k.tendRetry()
 	k.tendWorker()
 	k.tendHang()
 	over = k.tendLeave()

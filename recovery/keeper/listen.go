@@ -16,9 +16,7 @@ func (k *keeper) accept(uint32) {
 		case errors.Is(err, unix.EAGAIN):
 			return
 		case err != nil:
-			k.log("error", "accepting a connection: %v; trying again in a moment", err)
-			k.poll.want(k.listener, 0)
-			k.acceptAfter = k.now.Add(100 * time.Millisecond)
+			k.tryLater("accepting a connection: %v", err)
 			return
 		default:
 			k.admit(fd)
@@ -26,11 +24,28 @@ func (k *keeper) accept(uint32) {
 	}
 }
 
-// tendListener listens again after accept met a limit.
-func (k *keeper) tendListener() {
-	if k.listener != nil && !k.acceptAfter.IsZero() && k.due(k.acceptAfter) {
-		k.acceptAfter = time.Time{}
+// tryLater notes that a limit, mostly that of open files, was met.
+func (k *keeper) tryLater(format string, args ...any) {
+	k.log("error", format+"; trying again in a moment", args...)
+	k.retryAt = k.now.Add(100 * time.Millisecond)
+	if k.listener != nil {
+		k.poll.want(k.listener, 0)
+	}
+}
+
+// tendRetry accepts again after tryLater, and mirrors what has no mirror.
+func (k *keeper) tendRetry() {
+	if k.retryAt.IsZero() || !k.due(k.retryAt) {
+		return
+	}
+	k.retryAt = time.Time{}
+	if k.listener != nil {
 		k.poll.want(k.listener, unix.EPOLLIN)
+	}
+	for _, c := range k.conns {
+		if c.mirror == nil {
+			k.connect(c)
+		}
 	}
 }
 

@@ -7,26 +7,24 @@ import (
 )
 
 // connect gives the worker a new mirror of c, and with it everything that is
-// unanswered, from the first request on: that is all there is to replay.
+// unanswered, from the first request on: that is all there is to replay. Where
+// that fails the connection waits: containerd takes its end for the shim's.
 func (k *keeper) connect(c *conn) {
 	if k.worker == nil || !k.worker.serving() {
 		return
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		k.log("error", "connection %d closed: no socket pair for it: %v", c.id, err)
-		c.close()
+		k.tryLater("giving the worker connection %d: %v", c.id, err)
+		return
+	}
+	defer unix.Close(pair[1])
+	if c.mirror, err = k.poll.add(pair[0], unix.EPOLLIN, c.mirrorReady); err != nil {
+		unix.Close(pair[0])
+		k.tryLater("polling the mirror of connection %d: %v", c.id, err)
 		return
 	}
 	k.send(protocol.Message{Type: protocol.Conn, ID: c.id}, pair[1])
-	unix.Close(pair[1])
-	c.sent = 0
-	if c.mirror, err = k.poll.add(pair[0], unix.EPOLLIN, c.mirrorReady); err != nil {
-		k.log("error", "connection %d closed: polling its mirror: %v", c.id, err)
-		unix.Close(pair[0])
-		c.close()
-		return
-	}
 	c.push()
 }
 

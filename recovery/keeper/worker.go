@@ -132,7 +132,7 @@ func (k *keeper) hello(m protocol.Message) {
 	k.worker.greeted = k.now
 	k.exits.rewind()
 	k.welcome()
-	for _, c := range append([]*conn(nil), k.conns...) {
+	for _, c := range k.conns {
 		k.connect(c)
 	}
 }
