@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,15 +56,23 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("answer %+v, want the first worker's, which is %d", a, first.PID)
 	}
 
-	// The next worker cannot have all connections.
+	// The next worker comes up, but cannot have the last connection: the limit is
+	// short of the second half of its pair.
+	var clients []*ttrpc.Client
+	for range 3 {
+		clients = append(clients, k.dial())
+		k.ask(clients[len(clients)-1], "Echo", "x")
+	}
 	unlimit = k.limitFiles(0)
-	waiting := call(k.dial(), "PID", "")
-	k.logged("accepting a connection")
 	kill(t, first.PID)
-	k.hello()
+	k.logged("giving the worker connection 5")
+	var waiting []chan answer
+	for _, client := range append(clients, before) {
+		waiting = append(waiting, call(client, "Echo", "x"))
+	}
 	unlimit()
-	for _, answers := range []chan answer{waiting, call(before, "Echo", "x")} {
-		if a := <-answers; a.err != nil {
+	for _, w := range waiting {
+		if a := <-w; a.err != nil {
 			t.Error(a.err)
 		}
 	}
