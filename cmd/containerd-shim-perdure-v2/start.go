@@ -44,8 +44,12 @@ func start(f flags) error {
 	}
 	defer lock.Close()
 
+	there, err := serving(path)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", f.id, err)
+	}
 	undo := func() {}
-	if !rendezvous.Connectable(path) {
+	if !there {
 		if undo, err = launch(f, caller, group, path); err != nil {
 			return fmt.Errorf("container %s: %w", f.id, err)
 		}
@@ -99,13 +103,26 @@ func makeSocketDir(dir string) error {
 	return nil
 }
 
+// serving reports whether somebody listens on the socket: a keeper, or the shim
+// of containerd itself, which holds no lock. It is an error where a keeper lives
+// that cannot be reached: its containers must not get a second one.
+func serving(path string) (bool, error) {
+	there, err := rendezvous.Connectable(path)
+	if err != nil || there {
+		return there, err
+	}
+	dead, err := rendezvous.Dead(path)
+	if err == nil && !dead {
+		err = fmt.Errorf("the keeper that has locked %s.keeper does not listen on %s: end the process (fuser names it), then its containers can be deleted", path, path)
+	}
+	return false, err
+}
+
 // launch binds the socket and starts the keeper behind it. What stands at path
 // is dead. undo takes everything back.
 func launch(f flags, caller bootstrap, group, path string) (undo func(), err error) {
-	for _, stale := range []string{path, path + ".keeper"} {
-		if err := os.Remove(stale); err != nil && !os.IsNotExist(err) {
-			return nil, fmt.Errorf("removing what a dead keeper left: %w", err)
-		}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("removing what a dead keeper left: %w", err)
 	}
 	cleanUp := func() { _ = rendezvous.Remove(path) }
 	listener, err := listen(path)

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"perdure/recovery/keeper/rendezvous"
 )
 
 const patience = time.Minute
@@ -259,6 +261,26 @@ func TestDeadSocketIsReplaced(t *testing.T) {
 	}
 	if second := ofWorker(t, address).Welcome.KeeperPID; second == first {
 		t.Error("no other keeper")
+	}
+}
+
+// A keeper that lives but cannot be reached keeps its lock, and gets no rival.
+func TestUnreachableKeeperIsNotReplaced(t *testing.T) {
+	c := newCaller(t, "a", lone)
+	address := string(c.start(nil))
+	path := strings.TrimPrefix(address, "unix://")
+	ofWorker(t, address)
+	must(t, os.Rename(path, path+".away"))
+	out, err := c.command(nil, "-namespace", "ns", "-address", "/run/c.sock", "-id", "a", "start").CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("does not listen")) {
+		t.Errorf("start beside a keeper without its socket: %s, %v", out, err)
+	}
+	if dead, err := rendezvous.Dead(path); dead || err != nil {
+		t.Errorf("the keeper's lock was taken from it: %v", err)
+	}
+	must(t, os.Rename(path+".away", path))
+	if again := string(c.start(nil)); again != address {
+		t.Errorf("address %s, then %s", address, again)
 	}
 }
 

@@ -111,8 +111,8 @@ func TestLeaveWaitsForTheLock(t *testing.T) {
 	again := call(client, "Leave", "bye")
 	k.request("Leave")
 	k.ask(client, "Echo", "still served")
-	if !rendezvous.Connectable(k.socket) {
-		t.Error("gone while another start looked")
+	if there, err := rendezvous.Connectable(k.socket); err != nil || !there {
+		t.Errorf("gone while another start looked: %v", err)
 	}
 	// That other start has looked: its client will come, so nobody leaves.
 	must(t, lock.Close())

@@ -107,16 +107,22 @@ func Remove(path string) error {
 	return failed
 }
 
-// Connectable reports whether somebody listens on the socket. It never waits: a
-// full queue of connections is somebody, too.
-func Connectable(path string) bool {
+// Connectable reports whether somebody listens on the socket; an error says
+// that this could not be found out. That nobody does is no proof that a keeper is
+// dead. It never waits: a full queue of connections is somebody, too.
+func Connectable(path string) (bool, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return false
+	if err == nil {
+		defer unix.Close(fd)
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 	}
-	defer unix.Close(fd)
-	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-	return err == nil || errors.Is(err, unix.EAGAIN)
+	switch {
+	case err == nil, errors.Is(err, unix.EAGAIN):
+		return true, nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return false, nil
+	}
+	return false, fmt.Errorf("connecting to %s: %w", path, err)
 }
 
 func lockWithin(name string, wait time.Duration) (*os.File, error) {
