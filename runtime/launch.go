@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	runc "github.com/containerd/go-runc"
 )
@@ -107,6 +108,7 @@ func execCommand(ctx context.Context, c *runc.Runc, marker, id string, files exe
 	}
 	cmd := exec.CommandContext(ctx, c.Command, append(args, id)...)
 	cmd.Dir = c.WorkDir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: c.Setpgid}
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=", marker)
 	return cmd
 }

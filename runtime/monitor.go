@@ -1,7 +1,9 @@
 package runtime
 
 import (
+	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -9,19 +11,23 @@ import (
 	runc "github.com/containerd/go-runc"
 )
 
-// outputDelay is how long a runtime's output is read on after its end. A hook that
+// outputDelay is how long a runtime's output is read on after its end: a hook that
 // leaves a child behind keeps the pipe open for ever.
 const outputDelay = time.Second
 
 func init() { runc.Monitor = monitor{} }
 
 // monitor starts and reaps go-runc's commands. It differs from go-runc's own in that
-// a child left behind by a hook cannot hold the call, and in that an end by a signal
-// is told as 128 + signal.
+// a child left behind by a hook cannot hold the call, in that hooks end with a runtime
+// whose time is up, and in that an end by a signal is told as 128 + signal. Commands lead
+// process groups of their own.
 type monitor struct{}
 
 func (monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 	cmd.WaitDelay = outputDelay
+	if cmd.Cancel != nil {
+		cmd.Cancel = func() error { return cancel(cmd.Process) }
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -31,6 +37,24 @@ func (monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 		exits <- runc.Exit{Timestamp: time.Now(), Pid: cmd.Process.Pid, Status: exitStatus(cmd, err)}
 	}()
 	return exits, nil
+}
+
+// cancel ends a runtime whose time is up. While it runs hooks these are killed first;
+// see failWait.
+func cancel(runtime *os.Process) error {
+	start, err := StartTime(runtime.Pid)
+	own, failed := os.Readlink("/proc/self/ns/mnt")
+	if err != nil || failed != nil {
+		return runtime.Kill()
+	}
+	hooks := descendants(runtime.Pid, own)
+	for _, hook := range hooks {
+		_ = hook.kill()
+	}
+	if len(hooks) > 0 {
+		_ = waitAny(context.Background(), []orphan{{pid: runtime.Pid, start: start}}, failWait)
+	}
+	return runtime.Kill()
 }
 
 // StartLocked is for parent death signals, which no call here has.

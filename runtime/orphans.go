@@ -7,84 +7,121 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
-// orphanRound is how long one look at the orphans stands before the next: a process
-// found may turn into the container's init (crun forks it) and then no longer counts.
+// orphanRound is how long one look at the orphans stands before the next: what was
+// found may have made processes of its own, or be the container's by now.
 const orphanRound = 250 * time.Millisecond
 
+const (
+	// failWait is how long a runtime whose hooks were killed may take to clean up after
+	// itself: killed as well, runc leaves cgroups that its delete does not know.
+	failWait = 5 * time.Second
+	// killWait is how long a killed process may take to end.
+	killWait = 10 * time.Second
+)
+
 // WaitOrphans waits for the end of every process that a dead worker left behind for an
-// intent: the runtime itself, and hooks it runs. They are recognised by the marker in
-// their environment; a fork of the dead worker that has not yet become the runtime,
-// by the worker's name. Processes of another mount namespace are the container's (crun's
-// init has crun's environment until the user's program is started) and do not count.
-// The error is ctx's, naming the processes that are left.
+// intent. Where ctx ends, or Config.Timeout has passed since the call, they are killed,
+// hooks first: one that hangs would have been, had its worker lived. It is the caller
+// who judges what is there then. An error says that a process could not be killed.
+//
+// An orphan is the runtime, which carries the intent's marker in its environment and
+// leads the process group that every call is given; what descends from it, like its
+// hooks; and a fork of the dead worker that has not yet become the runtime. What a hook
+// has left running (a daemon it started) is none of them, whatever it has inherited:
+// its parents are dead and it leads a session of its own, or no group. Processes of
+// another mount namespace are the container's (crun's init has crun's environment until
+// the user's program is started).
 func (r *Runc) WaitOrphans(ctx context.Context, intent string) error {
-	empty := 0
-	for {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	what := fmt.Sprintf("container %s: %s", r.ID, intent)
+	var killAll time.Time
+	// A process may have moved to a new parent behind the back of one scan.
+	for empty := 0; empty < 2; {
 		found, err := r.orphans(intent)
-		if err != nil {
-			return fmt.Errorf("container %s: %s: looking for orphans: %w", r.ID, intent, err)
-		}
-		if len(found) == 0 {
-			// A process may have moved to a new parent behind the back of one scan.
-			if empty++; empty == 2 {
-				return nil
-			}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: looking for orphans: %w", what, err)
+		case len(found) == 0:
+			empty++
 			continue
+		case ctx.Err() == nil:
+			err = waitAny(ctx, found, orphanRound)
+		default:
+			if killAll.IsZero() {
+				killAll = time.Now().Add(failWait)
+			}
+			err = endOrphans(found, time.Now().After(killAll))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: still running for a worker that died: %w", what, err)
 		}
 		empty = 0
-		if ctx.Err() != nil {
-			return fmt.Errorf("container %s: %s: still running for a worker that died: processes %v: %w", r.ID, intent, found, ctx.Err())
-		}
-		if err := waitAny(ctx, found, orphanRound); err != nil {
-			return fmt.Errorf("container %s: %s: waiting for orphans %v: %w", r.ID, intent, found, err)
-		}
 	}
+	return nil
 }
 
-// orphans lists the live processes that carry the intent's marker.
-func (r *Runc) orphans(intent string) ([]int, error) {
+// orphan is a process that was found; it may have ended since.
+type orphan struct {
+	pid   int
+	start uint64
+	below bool // it descends from the runtime
+}
+
+// orphans lists the live orphans of an intent, the runtime before its descendants.
+func (r *Runc) orphans(intent string) ([]orphan, error) {
 	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return nil, err
 	}
-	candidates, err := descendants(r.KeeperPID, own)
+	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return nil, err
 	}
+	candidates := children(r.KeeperPID)
+	if r.KeeperPID == 0 {
+		if candidates, err = allProcesses(); err != nil {
+			return nil, err
+		}
+	}
 	marker := []byte(r.marker(intent))
-	found := r.unexecuted()
+	var found []orphan
 	for _, pid := range candidates {
-		if carries(pid, marker) && mountNamespace(pid) == own {
-			found = append(found, pid)
+		start, err := StartTime(pid) // before it is looked at: see kill
+		if err != nil || pid == os.Getpid() || mountNamespace(pid) != own {
+			continue
+		}
+		switch {
+		case leads(pid) && carries(pid, marker):
+			found = append(append(found, orphan{pid: pid, start: start}), descendants(pid, own)...)
+		case r.KeeperPID != 0 && executes(pid, program): // the keeper has one worker at a time, this one
+			found = append(found, orphan{pid: pid, start: start})
 		}
 	}
 	return found, nil
 }
 
-// unexecuted lists forks of a dead worker between fork and execve: children of the
-// keeper with this program's name. The keeper has one worker at a time, this one.
-func (r *Runc) unexecuted() []int {
-	if r.KeeperPID == 0 {
-		return nil
-	}
-	own := command(os.Getpid())
-	return slices.DeleteFunc(children(r.KeeperPID), func(pid int) bool {
-		return pid == os.Getpid() || command(pid) != own
-	})
+// leads reports whether a process leads its process group, but no session.
+func leads(pid int) bool {
+	group, err := unix.Getpgid(pid)
+	session, failed := unix.Getsid(pid)
+	return err == nil && failed == nil && group == pid && session != pid
 }
 
-// command is a process's name; empty for one that has ended.
-func command(pid int) string {
-	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return string(comm)
+// executes reports whether a process runs a program, which may have been replaced by
+// rename since.
+func executes(pid int, program string) bool {
+	const deleted = " (deleted)" // proc(5)
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && strings.TrimSuffix(exe, deleted) == strings.TrimSuffix(program, deleted)
 }
 
 func mountNamespace(pid int) string {
@@ -107,23 +144,21 @@ func carries(pid int, marker []byte) bool {
 }
 
 // descendants lists the processes below root that share the mount namespace, and does
-// not go below those that do not: whole containers. Root 0 means every process.
-func descendants(root int, namespace string) ([]int, error) {
-	if root == 0 {
-		return allProcesses()
-	}
-	var found []int
+// not go below those that do not: whole containers.
+func descendants(root int, namespace string) []orphan {
+	var found []orphan
 	next := children(root)
 	for len(next) > 0 {
 		pid := next[len(next)-1]
 		next = next[:len(next)-1]
-		if mountNamespace(pid) != namespace {
+		start, err := StartTime(pid)
+		if err != nil || mountNamespace(pid) != namespace {
 			continue
 		}
-		found = append(found, pid)
+		found = append(found, orphan{pid, start, true})
 		next = append(next, children(pid)...)
 	}
-	return found, nil
+	return found
 }
 
 // children reads /proc/pid/task/*/children: a child belongs to the thread that made it.
@@ -157,22 +192,18 @@ func allProcesses() ([]int, error) {
 
 // waitAny returns when one of the processes has ended, the limit has passed or ctx is
 // done.
-func waitAny(ctx context.Context, pids []int, limit time.Duration) error {
-	fds := make([]unix.PollFd, 0, len(pids))
-	defer func() {
-		for _, fd := range fds {
-			_ = unix.Close(int(fd.Fd))
-		}
-	}()
-	for _, pid := range pids {
-		fd, err := unix.PidfdOpen(pid, 0)
-		if errors.Is(err, unix.ESRCH) {
+func waitAny(ctx context.Context, found []orphan, limit time.Duration) error {
+	var fds []unix.PollFd
+	for _, o := range found {
+		process, err := OpenProcess(o.pid, o.start)
+		if errdefs.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("pidfd_open %d: %w", pid, err)
+			return err
 		}
-		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		defer process.Close()
+		fds = append(fds, unix.PollFd{Fd: int32(process.Fd()), Events: unix.POLLIN})
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = max(0, min(limit, time.Until(deadline)))
@@ -181,4 +212,38 @@ func waitAny(ctx context.Context, pids []int, limit time.Duration) error {
 		return fmt.Errorf("poll: %w", err)
 	}
 	return nil
+}
+
+// endOrphans kills hooks and lets the runtime have a round to see it, or kills all.
+func endOrphans(found []orphan, all bool) error {
+	for _, o := range found {
+		if all || o.below {
+			if err := o.kill(); err != nil {
+				return err
+			}
+		}
+	}
+	return waitAny(context.Background(), found, orphanRound)
+}
+
+// kill ends a process and waits for it. Its identity was taken before it was
+// recognised, so none that got its pid later is hit.
+func (o orphan) kill() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killWait)
+	defer cancel()
+	for {
+		err := SignalProcess(o.pid, o.start, unix.SIGKILL)
+		if errdefs.IsNotFound(err) {
+			return nil // or it is a zombie
+		}
+		if err == nil && ctx.Err() != nil {
+			err = fmt.Errorf("process %d has not ended %s after SIGKILL", o.pid, killWait)
+		}
+		if err == nil {
+			err = waitAny(ctx, []orphan{o}, killWait)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

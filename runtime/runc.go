@@ -64,13 +64,15 @@ func New(c Config) *Runc {
 // to a file. The working directory is the bundle because a console socket is given by
 // a relative path: bundle paths exceed the 108 bytes of a socket address. A bundle that
 // was removed must not keep its container from being looked at and deleted, so those
-// calls go without. No parent death signal: see the package comment.
+// calls go without. No parent death signal: see the package comment. A process group of
+// its own is how a runtime is told from what its hooks leave behind: see WaitOrphans.
 func (r *Runc) client(intent string) *runc.Runc {
 	c := &runc.Runc{
 		Command:       r.Binary,
 		Root:          r.Root,
 		WorkDir:       r.Bundle,
 		LogFormat:     runc.JSON,
+		Setpgid:       true,
 		SystemdCgroup: r.SystemdCgroup,
 	}
 	if _, err := os.Stat(r.Bundle); errors.Is(err, os.ErrNotExist) {

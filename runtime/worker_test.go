@@ -24,6 +24,7 @@ var roles = map[string]func() int{
 	"create": createRole,
 	"write":  writeRole,
 	"check":  checkRole,
+	"idle":   func() int { select {} },
 }
 
 // job is what a worker is told.
