@@ -64,7 +64,7 @@ func TestDirections(t *testing.T) {
 		"perdure/store":                          {"perdure/store/lifecycle"},
 		"perdure/runtime":                        {},
 		"perdure/recovery":                       {"perdure/store/lifecycle"},
-		"perdure/task":                           {"perdure/store", "perdure/store/lifecycle", "perdure/runtime", "perdure/internal/crash"},
+		"perdure/task":                           {"perdure/store", "perdure/store/lifecycle", "perdure/runtime", "perdure/internal/crash", "perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper/protocol":       {},
 		"perdure/recovery/keeper/rendezvous":     {"perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper/client":         {"perdure/recovery/keeper/protocol"},

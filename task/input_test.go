@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"perdure/recovery/keeper/protocol"
 	"perdure/store/lifecycle"
 )
 
@@ -37,10 +38,10 @@ func TestIDs(t *testing.T) {
 // TestKeeperMarksWin: a client cannot forge the keeper's marks.
 func TestKeeperMarksWin(t *testing.T) {
 	md := ttrpc.MD{}
-	md.Append(metaRequest, "7") // the client's own
-	md.Append(metaRequest, "1234")
-	md.Append(metaReplay, "1")
-	md.Append(metaOldest, "1200")
+	md.Append(protocol.KeyRequest, "7") // the client's own
+	md.Append(protocol.KeyRequest, "1234")
+	md.Append(protocol.KeyReplay, "1")
+	md.Append(protocol.KeyOldest, "1200")
 	got := requestOf(ttrpc.WithMetadata(context.Background(), md))
 	if want := (request{number: 1234, replay: true, oldest: 1200}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,7 +39,7 @@ func TestReplayAfterKill(t *testing.T) {
 		if number[fmt.Sprint(e.Call.Request)] == 0 {
 			t.Errorf("request number %d was not given to the first worker, which had %v", e.Call.Request, number)
 		}
-		if !e.Call.Replay || e.Call.Age <= 0 {
+		if !e.Call.Replay {
 			t.Errorf("replay came as %+v", e.Call)
 		}
 		if e.Call.Oldest > e.Call.Request || e.Call.Oldest == 0 {
@@ -100,20 +99,6 @@ func TestResponseInFlightAndPartialFrame(t *testing.T) {
 	// Of the second response twelve bytes were written: they must not reach the client.
 	if a := <-second; a.err != nil || a.text != "from the second worker" {
 		t.Errorf("request whose response was cut: %+v", a)
-	}
-}
-
-// The age of a request counts from its arrival, not from the keeper's last round.
-func TestAgeOfARequestToAnIdleKeeper(t *testing.T) {
-	k := run(t, "normal", "")
-	client := k.dial()
-	k.ask(client, "Echo", "x")
-	k.request("Echo")
-	const idle = 500 * time.Millisecond
-	<-time.After(idle) // nothing is waited for: this is the idleness
-	k.ask(client, "Echo", "x")
-	if e := k.request("Echo"); e.Call.Age >= idle {
-		t.Errorf("age %v of a new request", e.Call.Age)
 	}
 }
 

@@ -100,16 +100,14 @@ func (k *keeper) finish(r *request) {
 
 // appendRequest appends r's frame as the worker gets it.
 func (k *keeper) appendRequest(b []byte, r *request) []byte {
-	now := time.Now()
 	call := protocol.Call{
 		Request: r.number,
 		Replay:  r.handed > 0,
-		Age:     now.Sub(r.at),
 		Oldest:  min(r.number, k.oldestNumber()),
 	}
 	var left time.Duration
 	if call.Replay && r.timeout > 0 {
-		left = max(1, r.timeout-call.Age)
+		left = max(1, r.timeout-k.now.Sub(r.at))
 	}
 	start := len(b)
 	b = append(b, make([]byte, protocol.HeaderSize)...)

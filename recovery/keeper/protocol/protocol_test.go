@@ -110,9 +110,9 @@ func TestAppendedCallIsReadByTTRPC(t *testing.T) {
 	if err != nil || parsed != (Request{sent.Service, sent.Method, sent.TimeoutNano}) {
 		t.Errorf("parsed %+v, %v", parsed, err)
 	}
-	want := Call{Request: 1<<63 + 1, Replay: false, Age: 5 * time.Second, Oldest: 77}
+	want := Call{Request: 1<<63 + 1, Replay: false, Oldest: 77}
 	b = AppendCall(b, want, int64(time.Second))
-	if room := len(AppendCall(nil, Call{1<<64 - 1, true, 1<<63 - 1, 1<<64 - 1}, 1<<63-1)); room > Room {
+	if room := len(AppendCall(nil, Call{1<<64 - 1, true, 1<<64 - 1}, 1<<63-1)); room > Room {
 		t.Errorf("appended bytes may be %d, room is kept for %d", room, Room)
 	}
 	var got ttrpc.Request

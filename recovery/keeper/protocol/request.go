@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"strconv"
-	"time"
 )
 
 // Metadata keys the keeper appends to every request it forwards. Readers take
@@ -11,7 +10,6 @@ import (
 const (
 	KeyRequest = "perdure-request" // decimal number of the request, unique over keeper lives
 	KeyReplay  = "perdure-replay"  // "1": an earlier worker had it already
-	KeyAge     = "perdure-age"     // decimal nanoseconds since the keeper received it
 	KeyOldest  = "perdure-oldest"  // decimal: lowest unanswered request number, Wait excluded
 )
 
@@ -51,14 +49,13 @@ func ParseRequest(b []byte) (Request, error) {
 
 // Call is what the keeper says about a request, as the worker reads it.
 type Call struct {
-	Request uint64        // 0: the request did not come through a keeper
-	Replay  bool          // an earlier worker had it
-	Age     time.Duration // since the keeper received it
-	Oldest  uint64        // answers to lower numbers will never be asked for again
+	Request uint64 // 0: the request did not come through a keeper
+	Replay  bool   // an earlier worker had it
+	Oldest  uint64 // answers to lower numbers will never be asked for again
 }
 
 // ReadCall takes the keeper's words from a request's metadata; get is ttrpc's
-// MD.Get or alike.
+// MD.Get or alike. The last value of a key is the keeper's.
 func ReadCall(get func(key string) ([]string, bool)) Call {
 	last := func(key string) uint64 {
 		values, _ := get(key)
@@ -74,7 +71,6 @@ func ReadCall(get func(key string) ([]string, bool)) Call {
 	return Call{
 		Request: last(KeyRequest),
 		Replay:  last(KeyReplay) == 1,
-		Age:     time.Duration(last(KeyAge)),
 		Oldest:  last(KeyOldest),
 	}
 }
@@ -89,7 +85,6 @@ func AppendCall(b []byte, c Call, timeout int64) []byte {
 		replay = "1"
 	}
 	b = appendMetadata(b, KeyReplay, replay)
-	b = appendMetadata(b, KeyAge, strconv.FormatInt(int64(c.Age), 10))
 	b = appendMetadata(b, KeyOldest, strconv.FormatUint(c.Oldest, 10))
 	if timeout != 0 {
 		b = AppendNumber(b, 4, uint64(timeout))
