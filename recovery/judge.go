@@ -8,7 +8,7 @@ type Observation struct {
 	Launched  bool   // the mark "user code may run from here" is journaled
 	Ran       bool   // the runtime was executed for this intent
 	Status    string // the runtime's word: "" (unknown to it), created, running, paused, stopped
-	PidFile   int    // pid the runtime wrote for this intent, 0 if none
+	PidFile   int    // pid the runtime wrote for this intent, or that was found by its streams; 0 if none
 	Unstarted bool   // the runtime's exec fifo is still there: Start has not let the init run
 	Failure   string // the runtime's last error of this intent, "" if none
 }

@@ -20,6 +20,9 @@ type Runtime interface {
 	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
+	// Stray finds an exec's process that the runtime has started without
+	// living to write its pid.
+	Stray(exec string) (pid int, ok bool)
 	// Status returns an error of class ErrNotFound where the runtime does
 	// not know the container.
 	Status(ctx context.Context) (status string, pid int, err error)
@@ -58,6 +61,9 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 	o.Status = status
 	o.Ran = runtime.Ran(intent.IntentName())
 	o.PidFile, _ = runtime.PidFile(intent.IntentName())
+	if o.PidFile == 0 && o.Launched && intent.Exec != "" {
+		o.PidFile, _ = runtime.Stray(intent.Exec)
+	}
 	o.Failure, _ = runtime.IntentError(intent.IntentName())
 	o.Unstarted = runtime.Unstarted()
 	return o, nil

@@ -285,9 +285,16 @@ func removeJournal(key string, dir *os.File) error {
 }
 
 // inspector lets recovery look at the world through the runtime.
-type inspector struct{ *runtime.Runc }
+type inspector struct {
+	*runtime.Runc
+	container *container
+}
 
-func (c *container) inspector() inspector { return inspector{c.runc} }
+func (c *container) inspector() inspector { return inspector{c.runc, c} }
+
+func (i inspector) Stray(exec string) (int, bool) {
+	return i.FindProcess(i.container.svc.Keeper, i.container.ioPrefix(exec))
+}
 
 func (i inspector) Status(ctx context.Context) (string, int, error) {
 	st, err := i.State(ctx)

@@ -67,6 +67,9 @@ type Inspector interface {
 	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
+	// Stray finds an exec's process that the runtime has started without
+	// living to write its pid.
+	Stray(exec string) (pid int, ok bool)
 	Status(ctx context.Context) (status string, pid int, err error)
 	Unstarted() bool
 }

@@ -26,6 +26,8 @@ type keeper struct {
 	scratch [protocol.MaxPacket]byte
 	now     time.Time // when this round's events came
 	alarm   time.Time // when settle has to look again; zero: no such time
+	busy    time.Time // when something came last
+	tidy    bool      // memory was given back since then
 
 	listener *source   // nil when leaving
 	retryAt  time.Time // when to try what met a limit again; zero: nothing did
@@ -131,6 +133,9 @@ func (k *keeper) run() error {
 		}
 		k.now = time.Now()
 		k.hang.excuse(k.now, k.alarm)
+		if n > 0 {
+			k.busy, k.tidy = k.now, false
+		}
 		k.poll.dispatch(n)
 	}
 	return nil
@@ -143,6 +148,7 @@ func (k *keeper) settle() (over bool) {
 	k.tendRetry()
 	k.tendWorker()
 	k.tendHang()
+	k.tendMemory()
 	over = k.tendLeave()
 	k.flushControl()
 	return over
