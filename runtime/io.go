@@ -58,6 +58,7 @@ type IO struct {
 	pumps   map[string]*pump // those of them that copy, by the name of what they read from
 	outputs [3]*output       // stdout and stderr, where the client wants them
 	master  *os.File
+	fed     bool // the copying to stdin has begun, where it is a pipe
 	gone    bool // the process has ended
 	stopped bool
 }
@@ -100,20 +101,21 @@ func newIO(d Descriptors, prefix string, s Stdio, o IOOptions) *IO {
 }
 
 // Started is called when the runtime has returned, in this worker or an earlier one.
-// The process's ends are closed here, so that its end is seen, and its terminal is
-// taken over. It may be called again.
+// The process's ends are closed here, so that its end is seen, its terminal is taken
+// over, and what the client writes is fed to it. It may be called again.
 func (io *IO) Started() error {
 	closeAll(io.child[:]...)
-	if !io.stdio.Terminal {
-		return nil
-	}
 	io.mu.Lock()
 	master := io.master
 	io.mu.Unlock()
-	if master != nil {
+	begin := io.beginInput
+	switch {
+	case master != nil:
 		return nil
+	case io.stdio.Terminal:
+		begin = func() error { return io.takeTerminal(consoleTimeout) }
 	}
-	if err := io.takeTerminal(consoleTimeout); err != nil {
+	if err := begin(); err != nil {
 		return fmt.Errorf("%s: %w", io.prefix, err)
 	}
 	return nil

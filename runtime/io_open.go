@@ -106,7 +106,8 @@ func (o *opening) handOver() error {
 // input opens the client's stdin fifo for reading, and for writing in the keeper's
 // hand so that a client that goes and comes back does not end it. A process without a
 // terminal gets a pipe, not the fifo: one that opens /dev/stdin after the end would
-// block for ever on a fifo, where a pipe gives it the end again.
+// block for ever on a fifo, where a pipe gives it the end again. Nothing is copied
+// before the process is there: it would be lost with the pipe of a launch that is undone.
 func (o *opening) input() error {
 	io := o.io
 	if io.stdio.Stdin == "" {
@@ -117,6 +118,7 @@ func (o *opening) input() error {
 		return err
 	}
 	o.store(names[stdin]+nameFifo, fifo)
+	o.spare = append(o.spare, fifo) // fetched again when the copying begins
 	if !io.opts.StdinClosed {
 		hold, err := openFifo(io.stdio.Stdin, unix.O_WRONLY|unix.O_NONBLOCK)
 		if err != nil {
@@ -126,7 +128,6 @@ func (o *opening) input() error {
 		o.spare = append(o.spare, hold) // the keeper's alone
 	}
 	if io.stdio.Terminal {
-		o.spare = append(o.spare, fifo) // fetched again with the terminal
 		return nil
 	}
 	ours, theirs, err := pipe(names[stdin], false, io.opts.UID, io.opts.GID)
@@ -135,7 +136,7 @@ func (o *opening) input() error {
 	}
 	io.child[stdin] = theirs
 	o.store(names[stdin], ours)
-	o.begin = append(o.begin, func() { io.do(func() { io.feed(fifo, ours) }, fifo, ours) })
+	o.spare = append(o.spare, ours)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (io *IO) resume() error {
 	if io.stdio.Terminal {
 		return io.takeTerminal(0)
 	}
-	if err := io.resumeInput(); err != nil {
+	if err := io.beginInput(); err != nil {
 		return err
 	}
 	for _, out := range io.outputs {
@@ -35,7 +35,15 @@ func (io *IO) resume() error {
 	return nil
 }
 
-func (io *IO) resumeInput() error {
+// beginInput feeds a process without a terminal, once.
+func (io *IO) beginInput() error {
+	io.mu.Lock()
+	begun := io.fed
+	io.fed = true
+	io.mu.Unlock()
+	if begun {
+		return nil
+	}
 	fifo, err := io.fetchPollable(names[stdin] + nameFifo)
 	if fifo == nil || err != nil {
 		return err

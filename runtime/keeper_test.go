@@ -16,10 +16,12 @@ type store struct {
 	mu    sync.Mutex
 	files map[string]*os.File
 	drops chan string // gets every prefix dropped, where a test wants to know
+
+	launched chan string // gets the pid of the process that a worker has launched
 }
 
 func newStore(t *testing.T) *store {
-	s := &store{files: map[string]*os.File{}, drops: make(chan string, 1024)}
+	s := &store{files: map[string]*os.File{}, drops: make(chan string, 1024), launched: make(chan string, 1)}
 	t.Cleanup(func() {
 		if left := s.names(); len(left) > 0 {
 			t.Errorf("left with the keeper: %v", left)

@@ -147,10 +147,15 @@ func (k *killings) run() *worker {
 
 func process(t *testing.T, role string, in, out *os.File) *exec.Cmd {
 	t.Helper()
+	cmd := roleCommand(role, in, out)
+	must(t, cmd.Start())
+	return cmd
+}
+
+func roleCommand(role string, in, out *os.File) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
-	must(t, cmd.Start())
 	return cmd
 }
 

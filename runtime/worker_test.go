@@ -25,29 +25,47 @@ var roles = map[string]func() int{
 	"write":  writeRole,
 	"check":  checkRole,
 	"idle":   func() int { select {} },
+	"life":   lifeRole,
+	"line":   lineRole,
 }
 
 // job is what a worker is told.
 type job struct {
-	Stdio   Stdio
-	Options IOOptions
-	Exited  bool
-	Config  Config
+	Stdio    Stdio
+	Options  IOOptions
+	Launched bool
+	Exited   bool
+	Config   Config
 }
 
 // worker is a process that can be killed, with the test as its keeper.
 type worker struct {
 	*exec.Cmd
-	t *testing.T
+	t    *testing.T
+	stop stop
+}
+
+// stop is where a worker is to be killed: once the keeper has carried out so many of
+// its calls, and has not answered the last.
+type stop struct {
+	calls   int           // 0: nowhere
+	reached chan struct{} // closed then
+	gone    chan struct{} // closed when the worker is killed
 }
 
 func startWorker(t *testing.T, keeper *store, role string, j job) *worker {
+	t.Helper()
+	return startWorkerUpTo(t, 0, keeper, role, j)
+}
+
+func startWorkerUpTo(t *testing.T, calls int, keeper *store, role string, j job) *worker {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	ours, theirs := os.NewFile(uintptr(pair[0]), "keeper"), os.NewFile(uintptr(pair[1]), "worker")
 	defer theirs.Close()
-	go serveKeeper(keeper, ours)
+	stop := stop{calls: calls, reached: make(chan struct{}), gone: make(chan struct{})}
+	go serveKeeper(keeper, ours, stop)
 	text, err := json.Marshal(j)
 	must(t, err)
 	cmd := exec.Command("/proc/self/exe")
@@ -55,13 +73,14 @@ func startWorker(t *testing.T, keeper *store, role string, j job) *worker {
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	must(t, cmd.Start())
-	return &worker{Cmd: cmd, t: t}
+	return &worker{Cmd: cmd, t: t, stop: stop}
 }
 
 func (w *worker) kill() {
 	w.t.Helper()
 	must(w.t, w.Process.Kill())
 	_ = w.Wait()
+	close(w.stop.gone)
 	if status, ok := w.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() {
 		w.t.Fatalf("the worker ended by itself: %s", w.ProcessState)
 	}
@@ -71,9 +90,9 @@ func (w *worker) kill() {
 type wire struct{ Op, Name, Other, Error string }
 
 // serveKeeper answers one worker until its end.
-func serveKeeper(s *store, channel *os.File) {
+func serveKeeper(s *store, channel *os.File, stop stop) {
 	defer channel.Close()
-	for {
+	for call := 1; ; call++ {
 		request, f, err := receive(channel)
 		if err != nil {
 			return
@@ -90,6 +109,14 @@ func serveKeeper(s *store, channel *os.File) {
 			err = s.Drop(request.Name)
 		case "accept":
 			answer, err = s.Accept(request.Name, request.Other)
+		case "launched":
+			s.launched <- request.Name
+		}
+		if call == stop.calls {
+			closeAll(f, answer)
+			close(stop.reached)
+			<-stop.gone
+			return
 		}
 		reply := wire{Op: "reply"}
 		switch {
