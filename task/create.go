@@ -13,6 +13,7 @@ import (
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 
 	"perdure/internal/crash"
 	"perdure/runtime"
@@ -141,7 +142,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	crash.Here(string(lifecycle.OpCreate), "", crash.AfterBundle)
 	meta := s.meta(id, instance, bundle)
 	meta.Runtime, meta.Root, meta.SystemdCgroup = params.Options.Binary, params.Options.Root, params.Options.SystemdCgroup
-	journal, err := store.Create(bundle, meta)
+	journal, err := createJournal(bundle, meta)
 	if err != nil {
 		if errors.Is(err, store.ErrExists) {
 			return nil, errorf(errdefs.ErrAlreadyExists, "container %s: bundle %s has a journal of a task; delete that task first", id, bundle)
@@ -155,6 +156,21 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 		return nil, fmt.Errorf("container %s: %w", id, err)
 	}
 	return newContainer(s, journal, params), nil
+}
+
+// createJournal makes a journal in a bundle. A file that is none stands aside
+// under another name, said loudly: no task of this shim can be in it.
+func createJournal(bundle string, meta store.Meta) (*store.Journal, error) {
+	journal, err := store.Create(bundle, meta)
+	if !errors.Is(err, store.ErrDamaged) {
+		return journal, err
+	}
+	aside, failed := store.SetAside(filepath.Join(bundle, store.Name))
+	if failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	log.L.WithError(err).WithField("container", meta.ID).Errorf("the journal in the bundle is kept as %s", aside)
+	return store.Create(bundle, meta)
 }
 
 // storeJournal gives the keeper a description of the journal's file of its own:
