@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -278,7 +279,7 @@ func removeJournal(key string, dir *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: find bundle: %w", key, err)
 	}
-	if err := os.Remove(filepath.Join(bundle, store.Name)); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(filepath.Join(bundle, store.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: remove unused journal: %w", key, err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -131,7 +132,7 @@ func (c *container) recordExit() {
 		return
 	}
 	err := runtime.WriteExit(c.journal.Meta().Bundle, init.Process.Pid, init.Exit.Status, init.Exit.At)
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		c.svc.warn(c.id, "write exit.json", err)
 	}
 }
