@@ -34,9 +34,11 @@ func (l *load) killWorkers(ctx context.Context, random *rand.Rand, count int) er
 	return nil
 }
 
-// pause lets the load go on a little.
+// pause lets the load go on a little: mostly until some calls have returned,
+// so that lives are long enough to get work done in; a keeper slows down for
+// workers that die young.
 func (l *load) pause(ctx context.Context, random *rand.Rand) error {
-	if random.IntN(2) == 0 {
+	if random.IntN(4) == 0 {
 		timer := time.NewTimer(time.Duration(random.Int64N(int64(150 * time.Millisecond))))
 		defer timer.Stop()
 		select {
@@ -45,7 +47,7 @@ func (l *load) pause(ctx context.Context, random *rand.Rand) error {
 		}
 		return ctx.Err()
 	}
-	until := l.steps.Load() + random.Int64N(4)
+	until := l.steps.Load() + random.Int64N(10)
 	return wait.Until(ctx, opLimit, "the load to go on", func() error {
 		if l.steps.Load() < until && l.failure() == nil {
 			return errors.New("no client call has returned since")

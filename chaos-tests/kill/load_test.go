@@ -33,7 +33,6 @@ type load struct {
 
 	steps atomic.Int64 // client calls that have returned
 	names atomic.Int64
-	codes atomic.Int64 // all of 0..255 in turn
 
 	mu    sync.Mutex
 	lives map[string]*harness.Life
@@ -65,8 +64,11 @@ func mark(token string) string { return fmt.Sprintf("echo %s >>/once/started; ",
 // name returns an id that was not used before.
 func (l *load) name(kind string) string { return fmt.Sprintf("%s%d", kind, l.names.Add(1)) }
 
+// codes makes all of 0..255 in turn, over all tests.
+var codes atomic.Uint32
+
 // code returns an exit code; 256 calls return each once.
-func (l *load) code() uint32 { return uint32(l.codes.Add(1)) & 0xff }
+func (l *load) code() uint32 { return codes.Add(1) & 0xff }
 
 // step counts one client call that has returned, and hands on its error.
 func (l *load) step(err error) error {

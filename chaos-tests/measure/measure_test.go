@@ -60,11 +60,11 @@ func tell(ctx context.Context, t *testing.T, when string, perdure, stock *harnes
 		when, memory(t, keeper), memory(t, worker), memory(t, shim))
 }
 
-func memory(t *testing.T, pid int) string {
+func memory(t *testing.T, pid int) proc.Memory {
 	t.Helper()
-	n, err := proc.PrivateMemory(pid)
+	m, err := proc.PrivateMemory(pid)
 	harness.Check(t, err)
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	return m
 }
 
 // TestTimeToTheNextAnswer kills workers that have lived for a while, of several
