@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +19,6 @@ const (
 
 // keep is the keeper process.
 func keep(f flags) error {
-	// Small and steady counts more than fast: memory is per pod.
-	debug.SetGCPercent(10)
 	for _, fd := range []int{0, 1, 2, fdListener, fdLife} {
 		unix.CloseOnExec(fd)
 	}

@@ -77,10 +77,10 @@ func (c *conn) strike(cause string) {
 		if r.strikes++; r.strikes < c.k.Strikes {
 			continue
 		}
-		c.k.log("error", "request %d (%s) given up: %d workers that executed it ended by a fault", r.number, r.method, r.strikes)
+		c.k.log("error", "request %d (%s) given up: %d workers that executed it ended by a fault", r.number, r.method(), r.strikes)
 		c.out.add(protocol.AppendStatus(nil, r.stream, protocol.CodeInternal, fmt.Sprintf(
 			"perdure: %s was given up after it was executing in %d workers that ended by a fault (%s); see containerd's log for their stacks",
-			r.method, r.strikes, cause)))
+			r.method(), r.strikes, cause)))
 		c.drop(i)
 	}
 	c.flush()

@@ -1,14 +1,12 @@
 package keeper_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,17 +142,6 @@ func TestSplitFrames(t *testing.T) {
 	if !got[1] || !got[3] {
 		t.Errorf("answers %v", got)
 	}
-}
-
-// anonymous is the keeper's private memory in bytes.
-func (k *kept) anonymous() int {
-	k.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.pid))
-	must(k.t, err)
-	_, rest, _ := bytes.Cut(b, []byte("RssAnon:"))
-	n, err := strconv.Atoi(strings.Fields(string(rest))[0])
-	must(k.t, err)
-	return n << 10
 }
 
 func TestSlowReaderDoesNotGrowTheKeeper(t *testing.T) {

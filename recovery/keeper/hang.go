@@ -66,7 +66,7 @@ func (k *keeper) pong(number uint64) {
 // goroutines to the log; tendWorker follows with SIGKILL.
 func (k *keeper) hung() {
 	w := k.worker
-	k.log("error", "worker %d hangs: no answer for %v to a ping for request %d (%s)", w.pid, k.hang.limit, w.ping.number, w.ping.method)
+	k.log("error", "worker %d hangs: no answer for %v to a ping for request %d (%s)", w.pid, k.hang.limit, w.ping.number, w.ping.method())
 	k.hang.last = k.now
 	k.hang.limit = min(2*k.hang.limit, k.HangMax)
 	w.hung, w.quitAt = true, k.now

@@ -26,8 +26,6 @@ type keeper struct {
 	scratch [protocol.MaxPacket]byte
 	now     time.Time // when this round's events came
 	alarm   time.Time // when settle has to look again; zero: no such time
-	busy    time.Time // when something came last
-	tidy    bool      // memory was given back since then
 
 	listener *source   // nil when leaving
 	retryAt  time.Time // when to try what met a limit again; zero: nothing did
@@ -52,7 +50,7 @@ type keeper struct {
 
 // Run is the life of a keeper. It returns when the keeper has left (nil) or
 // could not begin. It changes the whole process: child subreaper, SIGPIPE
-// ignored, every child reaped.
+// ignored, every child reaped, garbage collected seldom.
 func Run(config Config) error {
 	k := &keeper{Config: config, store: map[string]*stored{}}
 	if err := k.begin(); err != nil {
@@ -62,6 +60,7 @@ func Run(config Config) error {
 }
 
 func (k *keeper) begin() error {
+	ownMemory()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming child subreaper: %w", err)
 	}
@@ -133,9 +132,7 @@ func (k *keeper) run() error {
 		}
 		k.now = time.Now()
 		k.hang.excuse(k.now, k.alarm)
-		if n > 0 {
-			k.busy, k.tidy = k.now, false
-		}
+		memory.waste += n * eventWaste
 		k.poll.dispatch(n)
 	}
 	return nil
@@ -148,7 +145,7 @@ func (k *keeper) settle() (over bool) {
 	k.tendRetry()
 	k.tendWorker()
 	k.tendHang()
-	k.tendMemory()
+	tendMemory()
 	over = k.tendLeave()
 	k.flushControl()
 	return over

@@ -37,7 +37,7 @@ func (c *conn) unmirror() {
 	c.k.poll.remove(c.mirror)
 	unix.Close(c.mirror.fd)
 	c.mirror, c.sent = nil, 0
-	c.to = buffer{}
+	c.to.reset()
 	c.back.Reset()
 }
 
@@ -49,7 +49,7 @@ func (c *conn) push() {
 	for c.to.size() > 0 || c.sent < len(c.pending) {
 		if c.to.size() == 0 {
 			r := c.pending[c.sent]
-			c.to.bytes = c.k.appendRequest(c.to.bytes, r)
+			c.to.bytes = c.k.appendRequest(borrow(), r)
 			if r.handed == 0 {
 				r.fresh = c.k.now
 			}
@@ -121,8 +121,7 @@ func (c *conn) respond(f protocol.Frame) bool {
 	if !ok || i >= c.whole() || f.Type != protocol.FrameResponse || f.Flags != 0 || f.Oversize {
 		return false
 	}
-	c.out.add(protocol.AppendHeader(nil, f.Header))
-	c.out.add(f.Data)
+	c.out.add(f.Raw)
 	c.drop(i)
 	return true
 }

@@ -82,46 +82,6 @@ func (p *poller) dispatch(n int) {
 	}
 }
 
-// buffer holds bytes that a socket has not taken yet.
-type buffer struct {
-	bytes []byte
-	done  int
-}
-
-func (b *buffer) size() int { return len(b.bytes) - b.done }
-
-func (b *buffer) add(p []byte) {
-	if b.done > b.size() {
-		b.bytes = b.bytes[:copy(b.bytes, b.bytes[b.done:])]
-		b.done = 0
-	}
-	b.bytes = append(b.bytes, p...)
-}
-
-// flush writes what fits without waiting; it is no error when something is left.
-func (b *buffer) flush(fd int) error {
-	for b.size() > 0 {
-		n, err := unix.Write(fd, b.bytes[b.done:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			return nil
-		case err != nil:
-			return err
-		default:
-			b.done += n
-		}
-	}
-	b.done = 0
-	if b.bytes = b.bytes[:0]; cap(b.bytes) > keepBuffer {
-		b.bytes = nil
-	}
-	return nil
-}
-
-// keepBuffer is the largest buffer, in bytes, that is kept for the next frame.
-const keepBuffer = 4 << 10
-
 // read fills p from a non-blocking descriptor. ok false means that nothing is
 // there now; 0 bytes with ok is the end, for whatever reason.
 func read(fd int, p []byte) (n int, ok bool) {

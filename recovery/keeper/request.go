@@ -10,7 +10,6 @@ import (
 type request struct {
 	number  uint64
 	stream  uint32
-	method  string
 	data    []byte // of its frame, as the client sent it
 	at      time.Time
 	timeout time.Duration // as the client said; 0: none
@@ -27,9 +26,15 @@ const overhead = 256
 
 func (r *request) size() int { return len(r.data) + overhead }
 
+// method is the request's name, for people.
+func (r *request) method() string {
+	parsed, _ := protocol.ParseRequest(r.data)
+	return string(parsed.Service) + "/" + string(parsed.Method)
+}
+
 // number makes a request of a frame.
 func (k *keeper) number(f protocol.Frame) (*request, error) {
-	parsed, err := protocol.ParseRequest(f.Data)
+	parsed, err := protocol.ParseRequest(f.Data())
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +42,10 @@ func (k *keeper) number(f protocol.Frame) (*request, error) {
 	r := &request{
 		number:  k.lastNumber,
 		stream:  f.Stream,
-		method:  parsed.Service + "/" + parsed.Method,
-		data:    f.Data,
+		data:    append(borrow(), f.Data()...),
 		at:      k.now,
 		timeout: time.Duration(parsed.Timeout),
-		wait:    parsed.Method == "Wait",
+		wait:    string(parsed.Method) == "Wait",
 	}
 	if !r.wait {
 		k.open = append(k.open, r)
@@ -76,6 +80,7 @@ func (k *keeper) oldestNumber() uint64 {
 // finish marks a request answered or forgotten.
 func (k *keeper) finish(r *request) {
 	r.done = true
+	giveBack(r.data)
 	r.data = nil
 	for _, prefix := range r.drops {
 		k.drop(prefix)
@@ -110,7 +115,7 @@ func (k *keeper) appendRequest(b []byte, r *request) []byte {
 		left = max(1, r.timeout-k.now.Sub(r.at))
 	}
 	start := len(b)
-	b = append(b, make([]byte, protocol.HeaderSize)...)
+	b = protocol.AppendHeader(b, protocol.Header{})
 	b = append(b, r.data...)
 	b = protocol.AppendCall(b, call, int64(left))
 	protocol.AppendHeader(b[start:start], protocol.Header{

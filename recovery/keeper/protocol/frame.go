@@ -49,13 +49,16 @@ func AppendHeader(b []byte, h Header) []byte {
 	return append(b, h.Type, h.Flags)
 }
 
-// Frame is one whole frame. Data is nil when the frame was longer than the
+// Frame is one whole frame. Raw is nil when the frame was longer than the
 // reader's limit: its bytes were skipped, and only the header is left.
 type Frame struct {
 	Header
-	Data     []byte
+	Raw      []byte // header and data, as they came
 	Oversize bool
 }
+
+// Data is what follows the header.
+func (f Frame) Data() []byte { return f.Raw[min(HeaderSize, len(f.Raw)):] }
 
 // MalformedError says that a byte stream is not ttrpc.
 type MalformedError struct{ Header Header }
@@ -70,22 +73,29 @@ func (e *MalformedError) Error() string {
 type Assembler struct {
 	Limit uint32 // longest data accepted; longer frames are skipped
 	buf   []byte
+	lent  bool   // buf is the caller's
 	skip  uint32 // bytes of an oversized frame still to be thrown away
 }
 
 // Write adds bytes as they were read; call Next until it has no frame left.
+// Until then p is borrowed: only what is left of it is copied.
 func (a *Assembler) Write(p []byte) {
+	if a.lent = len(a.buf) == 0; a.lent {
+		a.buf = p
+		return
+	}
 	a.buf = append(a.buf, p...)
 }
 
 // Reset forgets an unfinished frame and gives its memory back.
 func (a *Assembler) Reset() { a.buf, a.skip = nil, 0 }
 
-// Next returns the next whole frame; its Data belongs to the caller. The error
-// is a *MalformedError, after which the stream cannot be used.
+// Next returns the next whole frame; its bytes are good until the next Write.
+// The error is a *MalformedError, after which the stream cannot be used.
 func (a *Assembler) Next() (Frame, bool, error) {
 	a.discard()
 	if a.skip > 0 || len(a.buf) < HeaderSize {
+		a.keep()
 		return Frame{}, false, nil
 	}
 	h := ParseHeader(a.buf)
@@ -100,11 +110,19 @@ func (a *Assembler) Next() (Frame, bool, error) {
 	}
 	end := HeaderSize + int(h.Length)
 	if len(a.buf) < end {
+		a.keep()
 		return Frame{}, false, nil
 	}
-	f := Frame{Header: h, Data: append([]byte(nil), a.buf[HeaderSize:end]...)}
+	f := Frame{Header: h, Raw: a.buf[:end:end]}
 	a.consume(end)
 	return f, true, nil
+}
+
+// keep copies what was borrowed.
+func (a *Assembler) keep() {
+	if a.lent {
+		a.buf, a.lent = append([]byte(nil), a.buf...), false
+	}
 }
 
 func (a *Assembler) discard() {

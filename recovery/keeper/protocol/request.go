@@ -24,9 +24,10 @@ const (
 // ErrNotMessage means that bytes are no protobuf message.
 var ErrNotMessage = errors.New("the data is no protobuf message")
 
-// Request is what the keeper needs to know of a ttrpc Request.
+// Request is what the keeper needs to know of a ttrpc Request; Service and
+// Method point into it.
 type Request struct {
-	Service, Method string
+	Service, Method []byte
 	Timeout         int64 // nanoseconds the client gave it; 0: none
 }
 
@@ -37,9 +38,9 @@ func ParseRequest(b []byte) (Request, error) {
 	err := Fields(b, func(number int, text []byte, value uint64) {
 		switch {
 		case number == 1 && text != nil:
-			r.Service = string(text)
+			r.Service = text
 		case number == 2 && text != nil:
-			r.Method = string(text)
+			r.Method = text
 		case number == 4 && text == nil:
 			r.Timeout = int64(value)
 		}
