@@ -85,6 +85,8 @@ func TestEndWhileContainerdIsDown(t *testing.T) {
 	h, ctx := start(t)
 	c := run(ctx, t, h, "alone", harness.Config{Args: harness.Sleep()})
 	pid := int(c.Task.Pid())
+	_, err := h.Events.Await(limit, "alone", "start") // containerd has it; so have we, before it goes
+	harness.Check(t, err)
 	restart(ctx, t, h, func() {
 		harness.Check(t, c.SignalInit(syscall.SIGTERM))
 		harness.Check(t, harness.AwaitEnd(ctx, pid))
