@@ -15,6 +15,7 @@ type packet struct {
 }
 
 func (p packet) close() {
+	giveBack(p.bytes)
 	if p.fd >= 0 {
 		unix.Close(p.fd)
 	}
@@ -27,8 +28,9 @@ const maxUnread = 1024
 // send sends m now, or when the worker has room. fd stays the caller's.
 func (k *keeper) send(m protocol.Message, fd int) {
 	w := k.worker
-	p := packet{m.Append(nil), fd}
+	p := packet{m.Append(borrow()), fd}
 	if len(w.out) == 0 && k.transmit(p) {
+		giveBack(p.bytes)
 		return
 	}
 	if fd >= 0 {

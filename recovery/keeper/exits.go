@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -179,18 +178,20 @@ func deadChild() int {
 // cannot be read. The command name may contain anything, so fields are counted
 // from its last parenthesis.
 func startTime(pid int) uint64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	const field = 22 - 3 // the first one after the name is number 3
-	if len(fields) <= field {
-		return 0
+	defer unix.Close(fd)
+	var line [2048]byte // 51 numbers and a name of at most 64 bytes are less
+	n, _ := read(fd, line[:])
+	number := 3 // of the first one after the name
+	for field := range bytes.FieldsSeq(line[bytes.LastIndexByte(line[:n], ')')+1 : n]) {
+		if number == 22 {
+			start, _ := strconv.ParseUint(string(field), 10, 64)
+			return start
+		}
+		number++
 	}
-	start, err := strconv.ParseUint(string(fields[field]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return start
+	return 0
 }

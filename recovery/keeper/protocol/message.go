@@ -86,82 +86,82 @@ type Message struct {
 
 // walk visits the fields of m that travel, in wire order. It is the one
 // definition of the layout, used by both directions.
-func (m *Message) walk(v visitor) bool {
+func (m *Message) walk(w *walker) bool {
 	switch m.Type {
 	case Hello:
-		v.number(&m.Protocol)
-		v.text(&m.Version)
+		w.number(&m.Protocol)
+		w.text(&m.Version)
 	case Store, Fetch, Open:
-		v.number(&m.Call)
-		v.text(&m.Name)
+		w.number(&m.Call)
+		w.text(&m.Name)
 	case Drop:
-		v.number(&m.Call)
-		v.text(&m.Name)
-		v.number(&m.After)
+		w.number(&m.Call)
+		w.text(&m.Name)
+		w.number(&m.After)
 	case Accept:
-		v.number(&m.Call)
-		v.text(&m.Listener)
-		v.text(&m.Name)
+		w.number(&m.Call)
+		w.text(&m.Listener)
+		w.text(&m.Name)
 	case Wake:
-		v.text(&m.Name)
-		v.number(&m.Mask)
+		w.text(&m.Name)
+		w.number(&m.Mask)
 	case ExitAck:
-		v.number(&m.Seq)
+		w.number(&m.Seq)
 	case Hold:
-		v.flag(&m.On)
+		w.flag(&m.On)
 	case Watch:
-		v.number(&m.Pid)
-		v.number(&m.Start)
+		w.number(&m.Pid)
+		w.number(&m.Start)
 	case Pong:
-		v.number(&m.Number)
+		w.number(&m.Number)
 	case WantShutdown:
-		v.number(&m.Call)
+		w.number(&m.Call)
 	case Leave:
-		v.number(&m.Call)
-		v.number(&m.Request)
+		w.number(&m.Call)
+		w.number(&m.Request)
 	case Welcome:
-		m.walkWelcome(v)
+		m.walkWelcome(w)
 	case Reply:
-		v.number(&m.Call)
-		v.text(&m.Error)
+		w.number(&m.Call)
+		w.text(&m.Error)
 	case Conn:
-		v.number(&m.ID)
+		w.number(&m.ID)
 	case Exit:
-		v.number(&m.Seq)
-		v.number(&m.Pid)
-		v.number(&m.Start)
-		v.number(&m.Status)
-		v.number(&m.At)
+		w.number(&m.Seq)
+		w.number(&m.Pid)
+		w.number(&m.Start)
+		w.number(&m.Status)
+		w.number(&m.At)
 	case Ping:
-		v.number(&m.Number)
-		v.number(&m.Request)
+		w.number(&m.Number)
+		w.number(&m.Request)
 	default:
 		return false
 	}
 	return true
 }
 
-func (m *Message) walkWelcome(v visitor) {
-	v.number(&m.Protocol)
-	v.text(&m.Version)
-	v.number(&m.KeeperPID)
-	v.text(&m.Address)
-	v.text(&m.Namespace)
-	v.text(&m.Group)
-	v.flag(&m.ShutdownWanted)
-	v.number(&m.Oldest)
-	v.flag(&m.More)
-	v.texts(&m.Names)
+func (m *Message) walkWelcome(w *walker) {
+	w.number(&m.Protocol)
+	w.text(&m.Version)
+	w.number(&m.KeeperPID)
+	w.text(&m.Address)
+	w.text(&m.Namespace)
+	w.text(&m.Group)
+	w.flag(&m.ShutdownWanted)
+	w.number(&m.Oldest)
+	w.flag(&m.More)
+	w.texts(&m.Names)
 }
 
 // Append appends m in wire form to b. It panics on an unknown type, which is a
 // fault of the caller; the length is checked where the packet is sent.
-func (m *Message) Append(b []byte) []byte {
-	e := encoder{append(b, byte(m.Type))}
-	if !m.walk(&e) {
+func (m Message) Append(b []byte) []byte {
+	w := walker{b: append(b, byte(m.Type)), writing: true}
+	if !m.walk(&w) {
 		panic(fmt.Sprintf("control message of unknown type %d", m.Type))
 	}
-	return e.b
+	return w.b
 }
 
 // Parse reads one packet. The error is ErrMessage.
@@ -170,83 +170,64 @@ func Parse(packet []byte) (Message, error) {
 		return Message{}, ErrMessage
 	}
 	m := Message{Type: Type(packet[0])}
-	d := decoder{b: packet[1:]}
-	if !m.walk(&d) || d.bad || len(d.b) > 0 {
+	w := walker{b: packet[1:]}
+	if !m.walk(&w) || w.bad || len(w.b) > 0 {
 		return Message{}, ErrMessage
 	}
 	return m, nil
 }
 
-// visitor is the encoder or the decoder.
-type visitor interface {
-	number(*uint64)
-	text(*string)
-	flag(*bool)
-	texts(*[]string)
+// walker writes the fields it is shown to the end of b, or reads them from its
+// beginning.
+type walker struct {
+	b       []byte
+	writing bool
+	bad     bool // what was read is no field
 }
 
-type encoder struct{ b []byte }
-
-func (e *encoder) number(n *uint64) { e.b = binary.AppendUvarint(e.b, *n) }
-
-func (e *encoder) text(s *string) {
-	e.b = binary.AppendUvarint(e.b, uint64(len(*s)))
-	e.b = append(e.b, *s...)
+func (w *walker) number(n *uint64) {
+	if w.writing {
+		w.b = binary.AppendUvarint(w.b, *n)
+		return
+	}
+	value, size := binary.Uvarint(w.b)
+	if w.bad = w.bad || size <= 0; !w.bad {
+		*n, w.b = value, w.b[size:]
+	}
 }
 
-func (e *encoder) flag(f *bool) {
+func (w *walker) text(s *string) {
+	n := uint64(len(*s))
+	w.number(&n)
+	if w.writing {
+		w.b = append(w.b, *s...)
+		return
+	}
+	if w.bad = w.bad || n > uint64(len(w.b)); !w.bad {
+		*s, w.b = string(w.b[:n]), w.b[n:]
+	}
+}
+
+func (w *walker) flag(f *bool) {
 	n := uint64(0)
 	if *f {
 		n = 1
 	}
-	e.number(&n)
-}
-
-func (e *encoder) texts(list *[]string) {
-	n := uint64(len(*list))
-	e.number(&n)
-	for i := range *list {
-		e.text(&(*list)[i])
-	}
-}
-
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) number(n *uint64) {
-	value, size := binary.Uvarint(d.b)
-	if d.bad || size <= 0 {
-		d.bad = true
-		return
-	}
-	*n, d.b = value, d.b[size:]
-}
-
-func (d *decoder) text(s *string) {
-	var n uint64
-	d.number(&n)
-	if d.bad || n > uint64(len(d.b)) {
-		d.bad = true
-		return
-	}
-	*s, d.b = string(d.b[:n]), d.b[n:]
-}
-
-func (d *decoder) flag(f *bool) {
-	var n uint64
-	d.number(&n)
-	d.bad = d.bad || n > 1
+	w.number(&n)
+	w.bad = w.bad || n > 1
 	*f = n == 1
 }
 
-func (d *decoder) texts(list *[]string) {
-	var n uint64
-	d.number(&n)
-	for ; n > 0 && !d.bad; n-- {
-		var s string
-		d.text(&s)
-		*list = append(*list, s)
+func (w *walker) texts(list *[]string) {
+	n := uint64(len(*list))
+	w.number(&n)
+	for i := range n {
+		if w.bad {
+			return
+		}
+		if !w.writing {
+			*list = append(*list, "")
+		}
+		w.text(&(*list)[i])
 	}
 }
