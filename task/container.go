@@ -48,6 +48,7 @@ type container struct {
 type view struct {
 	*lifecycle.Container
 	changed chan struct{} // closed when a newer view exists
+	next    *view         // that one, set before changed is closed
 }
 
 func newContainer(s *Service, journal *store.Journal, params createParams) *container {
@@ -62,7 +63,7 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 		troubles: trouble{first: make(chan struct{})},
 		streams:  streams{io: map[string]*runtime.IO{}},
 	}
-	c.view.Store(&view{journal.State(), make(chan struct{})})
+	c.view.Store(&view{Container: journal.State(), changed: make(chan struct{})})
 	c.outbox = newOutbox(s, meta.Namespace, meta.ID, journal)
 	go c.actor()
 	return c
@@ -119,7 +120,8 @@ func (c *container) commit(events []store.Event, records ...lifecycle.Record) ([
 	if err != nil {
 		return nil, fmt.Errorf("container %s: write journal: %w", c.id, err)
 	}
-	c.view.Store(&view{state, make(chan struct{})})
+	before.next = &view{Container: state, changed: make(chan struct{})}
+	c.view.Store(before.next)
 	close(before.changed)
 	if len(events) > 0 {
 		c.outbox.kick()

@@ -289,7 +289,8 @@ func (c *container) forget(owed bool) {
 		}
 	}
 	c.svc.remove(c)
-	c.svc.leaveIfWanted(0)
+	create, _ := strconv.ParseUint(c.instance, 10, 64)
+	c.svc.leaveIfWanted(create)
 }
 
 func (c *container) ioPrefix(exec string) string {

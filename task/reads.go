@@ -68,23 +68,30 @@ func (s *Service) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRespon
 	if err != nil {
 		return nil, err
 	}
+	exit, err := c.awaitExit(ctx, c.state(), r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return &api.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
+}
+
+// awaitExit returns the exit of a process that v has, once it may be told. It
+// goes from view to view: the last one may have the process no longer.
+func (c *container) awaitExit(ctx context.Context, v *view, exec string) (*lifecycle.Exit, error) {
 	for {
-		v := c.state()
-		exit, err := c.exitOf(v, r.ExecID, requestOf(ctx))
-		if err != nil {
-			return nil, err
-		}
-		if exit != nil {
-			return &api.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
+		exit, err := c.exitOf(v, exec, requestOf(ctx))
+		if exit != nil || err != nil {
+			return exit, err
 		}
 		select {
 		case <-v.changed:
+			v = v.next
 		case <-c.stopped:
 			if c.state() == v {
-				return nil, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", r.ID)
+				return nil, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
 			}
 		case <-ctx.Done():
-			return nil, errorf(errdefs.ErrUnavailable, "container %s: wait: %v", r.ID, ctx.Err())
+			return nil, errorf(errdefs.ErrUnavailable, "container %s: wait: %v", c.id, ctx.Err())
 		}
 	}
 }

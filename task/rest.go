@@ -17,17 +17,26 @@ import (
 // one with the next call, exit or input, on the same path as after a crash.
 type idle struct {
 	after time.Duration
-	check func()
+	check func() bool // whether the worker is to leave; nothing begins meanwhile
 
-	mu     sync.Mutex
-	active int // calls under way, but for Wait
-	timer  *time.Timer
+	mu      sync.Mutex
+	active  int // calls under way, but for Wait
+	timer   *time.Timer
+	leaving bool
+	never   chan struct{} // nothing is ever sent on it
 }
 
-// begin and end surround everything that keeps a worker up.
+// begin and end surround everything that keeps a worker up. Once the worker is
+// leaving, nothing begins any more: what it was to do, and would not have told
+// to the end, stays with the keeper for the next one.
 func (i *idle) begin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.leaving {
+		i.mu.Unlock()
+		<-i.never
+		i.mu.Lock()
+	}
 	i.active++
 	if i.timer != nil {
 		i.timer.Stop()
@@ -56,13 +65,12 @@ func (i *idle) arm() {
 // expired looks again later where the worker is still needed.
 func (i *idle) expired() {
 	i.mu.Lock()
-	quiet := i.active == 0
-	if quiet {
-		i.arm()
+	defer i.mu.Unlock()
+	if i.active > 0 || i.leaving {
+		return
 	}
-	i.mu.Unlock()
-	if quiet {
-		i.check()
+	if i.leaving = i.check(); !i.leaving {
+		i.arm()
 	}
 }
 
@@ -70,32 +78,31 @@ func (i *idle) expired() {
 // the keeper watches all that could need it. It is not closed where Idle is 0.
 func (s *Service) Resting() <-chan struct{} { return s.resting }
 
-// rest closes resting if nothing is left to a worker. What comes after the look
-// is the keeper's: a call is handed to the next worker, input wakes one.
-func (s *Service) rest() {
+// rest closes resting if nothing is left to a worker, and reports that. What
+// comes after the look is the keeper's: a call is handed to the next worker,
+// input wakes one.
+func (s *Service) rest() bool {
 	s.mu.Lock()
 	busy := len(s.creating)+len(s.departed)+len(s.broken) > 0
+	busy = busy || s.wanted && len(s.containers) == 0 // the keeper is to be asked again to leave
 	containers := slices.Collect(maps.Values(s.containers))
 	s.mu.Unlock()
 	if busy || !s.exits.quiet() {
-		return
+		return false
 	}
 	var watch []string
 	for _, c := range containers {
 		names, ok := c.atRest()
 		if !ok {
-			return
+			return false
 		}
 		watch = append(watch, names...)
 	}
 	for _, name := range watch {
 		s.Keeper.Wake(name, unix.EPOLLIN)
 	}
-	select {
-	case <-s.resting:
-	default:
-		close(s.resting)
-	}
+	close(s.resting)
+	return true
 }
 
 // atRest reports whether a container needs no worker, and what could change that.

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,12 +18,27 @@ func (k *keeper) leave(m protocol.Message) {
 		k.reply(m.Call, "", -1)
 		return
 	}
-	if k.promisedNow() {
-		k.reply(m.Call, "another start was told to use this keeper just now", -1)
+	if why := k.stays(m.Request); why != "" {
+		k.reply(m.Call, why, -1)
 		return
 	}
 	k.log("info", "leaving, on request %d", m.Request)
-	k.worker.leaves = append(k.worker.leaves, m.Call)
+	k.worker.leaves = append(k.worker.leaves, m)
+}
+
+// stays says why the keeper must not leave on a request; empty: it may. A Create
+// that has come is a task to be, though the worker may not have read it when it
+// found that no task is left. The request's own does not count: it has failed.
+func (k *keeper) stays(request uint64) string {
+	if k.promisedNow() {
+		return "another start was told to use this keeper just now"
+	}
+	for _, r := range k.open {
+		if r.creates && !r.done && r.number != request {
+			return fmt.Sprintf("request %d creates a task", r.number)
+		}
+	}
+	return ""
 }
 
 // promisedNow says that a `start` has looked at the socket, and so answered with
@@ -78,9 +94,11 @@ func (k *keeper) giveUpSocket() {
 	} else {
 		defer lock.Close()
 	}
-	if k.promisedNow() {
-		k.answerLeave("another start was told to use this keeper just now")
-		return
+	for _, m := range k.worker.leaves {
+		if why := k.stays(m.Request); why != "" {
+			k.answerLeave(why)
+			return
+		}
 	}
 	if err := rendezvous.Remove(k.path); err != nil {
 		k.log("error", "unlinking the socket: %v", err)
@@ -93,8 +111,8 @@ func (k *keeper) giveUpSocket() {
 }
 
 func (k *keeper) answerLeave(failure string) {
-	for _, call := range k.worker.leaves {
-		k.reply(call, failure, -1)
+	for _, m := range k.worker.leaves {
+		k.reply(m.Call, failure, -1)
 	}
 	k.worker.leaves = nil
 }

@@ -2,6 +2,7 @@ package keeper_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,24 @@ func TestLeaveWaitsForTheLock(t *testing.T) {
 	// The client came, and is through: now it may leave.
 	k.ask(k.dial(), "Echo", "the promised one")
 	k.ask(client, "Leave", "bye")
+	k.exited()
+}
+
+// A Create may be with the keeper when the worker finds that no task is left.
+func TestLeaveWithACreateUnderWay(t *testing.T) {
+	k := run(t, "normal", "")
+	worker := k.hello().PID
+	client := k.dial()
+	create := call(client, "Create", "made")
+	k.request("Create")
+	if a := <-call(client, "Leave", "bye"); a.err == nil || !strings.Contains(a.err.Error(), "creates a task") {
+		t.Errorf("left under a Create: %+v", a)
+	}
+	kill(t, worker)
+	if a := <-create; a.err != nil || a.text != "made" {
+		t.Errorf("the Create: %+v", a)
+	}
+	k.ask(client, "Create", "failed") // its own one is no reason to stay
 	k.exited()
 }
 

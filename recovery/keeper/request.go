@@ -13,6 +13,7 @@ type request struct {
 	data    []byte // of its frame, as the client sent it
 	at      time.Time
 	timeout time.Duration // as the client said; 0: none
+	creates bool          // a Create, which makes a task
 	wait    bool          // a Wait takes as long as its process and proves nothing
 	handed  int           // workers that had it
 	fresh   time.Time     // when the first of them got it
@@ -45,6 +46,7 @@ func (k *keeper) number(f protocol.Frame) (*request, error) {
 		data:    append(borrow(), f.Data()...),
 		at:      k.now,
 		timeout: time.Duration(parsed.Timeout),
+		creates: string(parsed.Method) == "Create",
 		wait:    string(parsed.Method) == "Wait",
 	}
 	if !r.wait {

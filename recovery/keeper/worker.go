@@ -22,7 +22,7 @@ type worker struct {
 	killed     bool      // SIGKILL was sent
 	distrusted bool      // it wrote garbage: nothing of it is read any more
 	hung       bool
-	leaves     []uint64 // calls by which it asked the keeper to leave, unanswered
+	leaves     []protocol.Message // calls by which it asked the keeper to leave, unanswered
 
 	ping     *request // whom the unanswered ping is about; nil: none is out
 	pingAt   time.Time

@@ -183,6 +183,18 @@ func (w *fake) methods() map[string]handler {
 			}
 			return in, nil
 		},
+		// Create is answered by the second worker that gets it; "failed" asks to
+		// leave before.
+		"Create": func(ctx context.Context, call protocol.Call, in string) (string, error) {
+			switch {
+			case in == "failed":
+				return in, w.client.Leave(call.Request)
+			case !call.Replay:
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return in, nil
+		},
 		// Late is answered by the life whose number it is given.
 		"Late": func(ctx context.Context, _ protocol.Call, in string) (string, error) {
 			if fmt.Sprint(w.life) != in {

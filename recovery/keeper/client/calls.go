@@ -157,8 +157,8 @@ func (c *Client) WantShutdown() error {
 
 // Leave ends the keeper: its socket is unlinked when this returns nil, and it
 // exits as soon as every request but Wait is answered. request is the one on
-// whose behalf it leaves (for the log), 0 if none. It is refused while another
-// `start` may have been given this socket; then serve on.
+// whose behalf it leaves, 0 if none. It is refused while another `start` may have
+// been given this socket, or another request's Create is unanswered; then serve on.
 func (c *Client) Leave(request uint64) error {
 	_, err := c.do(protocol.Message{Type: protocol.Leave, Request: request}, nil)
 	return err

@@ -1,0 +1,36 @@
+package task
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNothingBeginsAfterRest: an exit that came between the decision to leave and
+// the worker's end would be journaled and acknowledged, and then told by nobody.
+func TestNothingBeginsAfterRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		i := idle{after: time.Second, never: make(chan struct{})}
+		i.check = func() bool { looks++; return looks == 2 }
+		i.begin()
+		i.end()
+		<-time.After(time.Second) // of the bubble
+		synctest.Wait()
+		i.begin() // the first look found something to do
+		i.end()
+		<-time.After(time.Second) // of the bubble
+		synctest.Wait()
+		begun := false
+		go func() { i.begin(); begun = true }()
+		synctest.Wait()
+		if begun {
+			t.Error("something began in a worker that leaves")
+		}
+		close(i.never)
+		synctest.Wait()
+		if looks != 2 {
+			t.Errorf("%d looks, want 2", looks)
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package task
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"perdure/store"
+	"perdure/store/lifecycle"
+)
+
+// silent takes every event.
+type silent struct{}
+
+func (silent) Publish(context.Context, string, store.Event) error { return nil }
+
+// TestWaitMissesNoExit: a Wait that gets the processor late, after its exec was
+// deleted already, tells its exit all the same.
+func TestWaitMissesNoExit(t *testing.T) {
+	bundle := t.TempDir()
+	journal, err := store.Create(bundle, store.Meta{Namespace: "ns", ID: "web", Bundle: bundle})
+	if err != nil {
+		t.Fatalf("%s: %v", filepath.Join(bundle, store.Name), err)
+	}
+	s := New(Config{Publisher: silent{}, Now: time.Now})
+	c := newContainer(s, journal, createParams{})
+	defer c.close()
+	commit := func(records ...lifecycle.Record) uint64 {
+		t.Helper()
+		var last uint64
+		var err error
+		c.do(func() {
+			var written []lifecycle.Record
+			if written, err = c.commit(nil, records...); err == nil {
+				last = written[len(written)-1].Seq
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	do := func(op lifecycle.Op, exec string, p *lifecycle.Process) {
+		t.Helper()
+		intent := commit(lifecycle.Record{Op: op, Exec: exec, Phase: lifecycle.Intent})
+		commit(lifecycle.Record{Op: op, Exec: exec, Phase: lifecycle.Done, Intent: intent, Process: p})
+	}
+	do(lifecycle.OpCreate, "", &lifecycle.Process{Pid: 10, Start: 1})
+	do(lifecycle.OpStart, "", nil)
+	commit(lifecycle.Record{Op: lifecycle.OpExec, Exec: "e", Phase: lifecycle.Done})
+	do(lifecycle.OpStart, "e", &lifecycle.Process{Pid: 11, Start: 2})
+
+	late := c.state()
+	c.do(func() { err = c.commitExit("e", lifecycle.Exit{Status: 7, At: s.Now(), Source: lifecycle.Reaped}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(lifecycle.OpDelete, "e", nil)
+	exit, err := c.awaitExit(context.Background(), late, "e")
+	if err != nil || exit.Status != 7 {
+		t.Errorf("got %+v, %v; want status 7", exit, err)
+	}
+}
