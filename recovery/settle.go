@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/containerd/errdefs"
 
@@ -29,24 +28,11 @@ type Runtime interface {
 	Unstarted() bool
 }
 
-// Settle returns the outcomes of a container's open intents, one each, in the
-// order of the intents. That of a lost process is a failed start with an exit:
-// the two have to be recorded together.
-func Settle(ctx context.Context, state *lifecycle.Container, runtime Runtime) ([]lifecycle.Record, error) {
-	var open []lifecycle.Record
-	for _, r := range state.Open {
-		open = append(open, r)
-	}
-	slices.SortFunc(open, func(a, b lifecycle.Record) int { return int(int64(a.Seq) - int64(b.Seq)) })
-	var outcomes []lifecycle.Record
-	for _, intent := range open {
-		o, err := observe(ctx, intent, runtime)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", intent.IntentName(), err)
-		}
-		outcomes = append(outcomes, outcome(intent, o))
-	}
-	return outcomes, nil
+// Settle returns the outcome of an open intent. That of a lost process is a
+// failed start with an exit: the two have to be recorded together.
+func Settle(ctx context.Context, intent lifecycle.Record, runtime Runtime) (lifecycle.Record, error) {
+	o, err := observe(ctx, intent, runtime)
+	return outcome(intent, o), err
 }
 
 func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Observation, error) {
@@ -54,11 +40,13 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 	if err := runtime.WaitOrphans(ctx, intent.IntentName()); err != nil {
 		return o, fmt.Errorf("wait for the runtime's processes: %w", err)
 	}
-	status, _, err := runtime.Status(ctx)
-	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-		return o, fmt.Errorf("ask the runtime: %w", err)
+	if intent.Exec == "" { // the runtime knows nothing of a single exec
+		status, _, err := runtime.Status(ctx)
+		if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+			return o, fmt.Errorf("ask the runtime: %w", err)
+		}
+		o.Status = status
 	}
-	o.Status = status
 	o.Ran = runtime.Ran(intent.IntentName())
 	o.PidFile, _ = runtime.PidFile(intent.IntentName())
 	if o.PidFile == 0 && o.Launched && intent.Exec != "" {

@@ -19,9 +19,10 @@ import (
 )
 
 // Adopt takes over a container from its journal. When it returns the container
-// answers reads and its exits find it; commands wait until what the last
-// worker left half done is settled, which goes on beside. oldest is the lowest
-// request that still waits for an answer.
+// answers reads and its exits find it. What the last worker left half done is
+// settled beside: commands wait for an open create, and for those open intents
+// that exclude them. oldest is the lowest request that still waits for an
+// answer.
 func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	create, err := createOf(journal.State())
 	if err != nil {
@@ -33,6 +34,10 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	case v.Init.State == lifecycle.Deleted:
 		close(c.adopted)
 		c.adoptDeleted(oldest)
+	case c.failedCreate() && Owed(c.instance, oldest):
+		close(c.adopted)
+		s.enter(c) // the replayed Create answers, and forgets it
+		c.expire(func() { c.forget(false) })
 	case v.Init.State == lifecycle.None && len(v.Open) == 0:
 		close(c.adopted)
 		c.forget(Owed(c.instance, oldest)) // killed before the intent of its create
@@ -43,7 +48,6 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		s.idle.begin()
 		go func() {
 			defer s.idle.end()
-			defer close(c.adopted)
 			defer closed()
 			c.recover(oldest)
 		}()
@@ -83,15 +87,46 @@ func (c *container) adoptDeleted(oldest uint64) {
 	for _, r := range c.state().Answers {
 		if r.Op == lifecycle.OpDelete && r.Exec == "" && r.Request >= oldest {
 			c.svc.enter(c) // the replayed Delete departs
+			c.expire(func() { c.departUnasked() })
 			return
 		}
 	}
 	c.svc.departing(c)
-	go func() {
-		if err := c.depart(0); err != nil {
-			c.svc.warn(c.id, "publish what a deleted container left", err)
+	go c.departUnasked()
+}
+
+func (c *container) departUnasked() {
+	if err := c.depart(0); err != nil {
+		c.svc.warn(c.id, "publish what a deleted container left", err)
+	}
+}
+
+// failedCreate reports whether all there is of the container is the answer that
+// it could not be made.
+func (c *container) failedCreate() bool {
+	v := c.state()
+	for _, r := range v.Answers {
+		if r.Op == lifecycle.OpCreate && r.Phase == lifecycle.Failed {
+			return v.Init.State == lifecycle.None && len(v.Open) == 0
 		}
-	}()
+	}
+	return false
+}
+
+// owedTimeout is how long an answer is kept for a request that seems to be
+// unanswered. The keeper replays requests as soon as a worker has said hello, so
+// one that has not come by then has lost its client.
+const owedTimeout = 10 * time.Second
+
+// expire ends what was kept for a replay that does not come.
+func (c *container) expire(end func()) {
+	time.AfterFunc(owedTimeout, func() {
+		select {
+		case <-c.stopped: // it came
+		default:
+			end()
+		}
+	})
 }
 
 // claimLive has the exits of the running processes delivered to this container.
@@ -138,13 +173,33 @@ const (
 	recoverLast  = 10 * time.Second
 )
 
-// recover takes over the stdio and settles the open intents; where the world
-// does not let it (the runtime cannot be run, the disk is full) it tries again.
+// recover takes over the stdio and settles the open intents, each on its own: one
+// that waits for a slow runtime holds up nobody whom it does not exclude.
 func (c *container) recover(oldest uint64) {
 	c.resumeStreams()
 	c.killRest()
+	open := c.state().Open
+	if create, ok := c.state().Opened(lifecycle.OpCreate, ""); ok {
+		c.settleAtLast(create)
+		if c.state().Init.State == lifecycle.None {
+			c.vanish(Owed(c.instance, oldest))
+		}
+	}
+	close(c.adopted)
+	var settling sync.WaitGroup
+	for _, intent := range open {
+		if intent.Op != lifecycle.OpCreate {
+			settling.Go(func() { c.settleAtLast(intent) })
+		}
+	}
+	settling.Wait()
+}
+
+// settleAtLast settles an intent; where the world does not let it (the runtime
+// cannot be run, the disk is full) it tries again.
+func (c *container) settleAtLast(intent lifecycle.Record) {
 	for wait := recoverFirst; ; wait = min(2*wait, recoverLast) {
-		err := c.settleOpen(oldest)
+		err := c.settleOpen(intent)
 		if err == nil {
 			return
 		}
@@ -158,28 +213,19 @@ func (c *container) recover(oldest uint64) {
 	}
 }
 
-// settleOpen concludes every intent that a dead worker left open.
-func (c *container) settleOpen(oldest uint64) error {
-	open := c.state().Container
-	if len(open.Open) == 0 {
-		return nil
-	}
+// settleOpen concludes an intent that a dead worker left open.
+func (c *container) settleOpen(intent lifecycle.Record) error {
 	ctx, cancel := c.untilGivenUp(context.Background())
 	defer cancel()
-	outcomes, err := c.svc.Settle(ctx, open, c.inspector())
+	outcome, err := c.svc.Settle(ctx, intent, c.inspector())
 	if err != nil {
-		return fmt.Errorf("judge open intents: %w", err)
+		return fmt.Errorf("judge %s: %w", intent.IntentName(), err)
 	}
+	crash.Here("recover", "", crash.BeforeSettle)
 	concluding, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
-	for _, r := range outcomes {
-		crash.Here("recover", "", crash.BeforeSettle)
-		if err := c.settle(concluding, open.Open[r.Intent], r); err != nil {
-			return fmt.Errorf("settle %s: %w", r.Op, err)
-		}
-	}
-	if c.state().Init.State == lifecycle.None {
-		c.vanish(Owed(c.instance, oldest))
+	if err := c.settle(concluding, intent, outcome); err != nil {
+		return fmt.Errorf("settle %s: %w", intent.IntentName(), err)
 	}
 	return nil
 }

@@ -199,15 +199,14 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failure error) lifecycle.Record {
 	intent, open := c.state().Open[outcome.Intent]
 	if outcome.Op == lifecycle.OpStart && open && intent.Phase == lifecycle.Launched {
-		only := &lifecycle.Container{Open: map[uint64]lifecycle.Record{intent.Seq: intent}}
-		judged, err := c.svc.Settle(context.WithoutCancel(ctx), only, c.inspector())
+		judged, err := c.svc.Settle(context.WithoutCancel(ctx), intent, c.inspector())
 		switch {
 		case err != nil:
 			c.svc.warn(c.id, "judge a failed start", err)
-		case judged[0].Phase == lifecycle.Done:
-			return judged[0]
-		case judged[0].Exit != nil:
-			outcome = judged[0]
+		case judged.Phase == lifecycle.Done:
+			return judged
+		case judged.Exit != nil:
+			outcome = judged
 		}
 	}
 	if outcome.Op == lifecycle.OpStart && outcome.Exec != "" {
@@ -245,6 +244,9 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 				r = earlier
 				return
 			}
+			if err = seen.recovering(req, cmd); err != nil {
+				return
+			}
 			if err = seen.Check(cmd.op, cmd.exec); err == nil {
 				r, err = c.open(req, cmd)
 			}
@@ -262,6 +264,17 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 			return r, errorf(errdefs.ErrUnavailable, "container %s: %v", c.id, busy)
 		}
 	}
+}
+
+// recovering is a BusyError where recovery still settles what an earlier worker
+// began for this very request.
+func (v *view) recovering(req request, cmd command) error {
+	for _, open := range v.Open {
+		if req.replay && open.Request == req.number && open.Op == cmd.op && open.Exec == cmd.exec {
+			return &lifecycle.BusyError{Target: lifecycle.Target{Op: cmd.op, Exec: cmd.exec}, Open: open}
+		}
+	}
+	return nil
 }
 
 // open writes the first record of a command. Only the actor calls it.

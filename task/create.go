@@ -113,6 +113,9 @@ func (s *Service) open(ctx context.Context, id, bundle string, params createPara
 	if c, err := s.lookup(id); err == nil && c.state().Init.State == lifecycle.Deleted {
 		_ = c.depart(0) // its Delete is committed and nobody waits for the answer any more
 	}
+	if c, err := s.lookup(id); err == nil && c.failedCreate() {
+		c.forget(false) // likewise
+	}
 	if err := s.reserve(id); err != nil {
 		return nil, err
 	}

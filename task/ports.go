@@ -54,12 +54,12 @@ type Publisher interface {
 	Publish(ctx context.Context, namespace string, e store.Event) error
 }
 
-// Settle judges what is left half done: for each open intent it returns one
-// record of phase done, failed or undone. A done record of create or start
-// carries the pid, the start time of which the container finds out; a done
-// record of kill asks for the signal to be sent once more; a failed one with an
-// exit is a process that may have run and is lost.
-type Settle func(ctx context.Context, state *lifecycle.Container, runtime Inspector) ([]lifecycle.Record, error)
+// Settle judges an intent that was left half done. The outcome it returns is of
+// phase done, failed or undone. A done create or start carries the pid, the
+// start time of which the container finds out; a done kill asks for the signal
+// to be sent once more; a failed start with an exit is a process that may have
+// run and is lost.
+type Settle func(ctx context.Context, intent lifecycle.Record, runtime Inspector) (lifecycle.Record, error)
 
 // Inspector tells what is left in the world of an intent.
 type Inspector interface {

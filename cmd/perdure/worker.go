@@ -188,8 +188,8 @@ func abandon(keeper *client.Client, service *task.Service, key string, oldest ui
 }
 
 // settle joins recovery's judgement to the service.
-func settle(ctx context.Context, state *lifecycle.Container, world task.Inspector) ([]lifecycle.Record, error) {
-	return recovery.Settle(ctx, state, world)
+func settle(ctx context.Context, intent lifecycle.Record, world task.Inspector) (lifecycle.Record, error) {
+	return recovery.Settle(ctx, intent, world)
 }
 
 func setLogging() {
