@@ -121,9 +121,7 @@ const owedTimeout = 10 * time.Second
 // expire ends what was kept for a replay that does not come.
 func (c *container) expire(end func()) {
 	time.AfterFunc(owedTimeout, func() {
-		select {
-		case <-c.stopped: // it came
-		default:
+		if !c.isGone() {
 			end()
 		}
 	})

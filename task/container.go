@@ -185,12 +185,22 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 		outcome.Process = &lifecycle.Process{Pid: pid}
 	}
 	outcome, err = c.conclude(effects, outcome)
-	if err != nil && !errdefs.IsNotFound(err) {
+	if err != nil && !c.isGone() {
 		// The effect is in the world and its outcome is not in the journal: that
 		// is what recovery is for.
 		c.svc.fail(fmt.Errorf("container %s: conclude %s: %w", c.id, cmd.op, err))
 	}
 	return outcome, err
+}
+
+// isGone reports whether the container has been taken out.
+func (c *container) isGone() bool {
+	select {
+	case <-c.stopped:
+		return true
+	default:
+		return false
+	}
 }
 
 // failed is the outcome of an effect that ended with an error. If user code may
