@@ -225,6 +225,7 @@ func (c *container) settleOpen(intent lifecycle.Record) error {
 	if err := c.settle(concluding, intent, outcome); err != nil {
 		return fmt.Errorf("settle %s: %w", intent.IntentName(), err)
 	}
+	c.takeExits() // one may have waited for this start to be told
 	return nil
 }
 
