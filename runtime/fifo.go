@@ -56,6 +56,17 @@ func openFifo(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// widen lets a fifo take more before its writer has to wait for a reader. Each
+// splice from a terminal takes one of a pipe's slots, however few bytes it moves, and
+// by default there are 16. The kernel's own limit for a user without privileges is
+// asked for (pipe(7), pipe-max-size); where it refuses, the fifo stays as it is.
+func widen(fifo *os.File) {
+	_ = control(fifo, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 1<<20)
+		return err
+	})
+}
+
 // pipe makes a pipe for one stream of a process. ours is non-blocking, theirs is not:
 // the ends are separate descriptions, the process never sees our mode.
 func pipe(name string, oursReads bool, uid, gid int) (ours, theirs *os.File, err error) {

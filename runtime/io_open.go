@@ -183,6 +183,7 @@ func (o *opening) terminal() error {
 		if err != nil {
 			return err
 		}
+		widen(fifo)
 		o.store(names[stdout]+nameFifo, fifo)
 		o.spare = append(o.spare, fifo) // fetched again with the terminal
 	}

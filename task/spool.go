@@ -18,15 +18,11 @@ const SpoolDir = ".perdure"
 // toSpool keeps a deleted container's journal beyond its bundle, by a second
 // link to the same file, and goes on publishing from it.
 func (c *container) toSpool() error {
-	path := c.spoolPath()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make spool: %w", err)
+	if err := linkInto(filepath.Join(c.journal.Meta().Bundle, store.Name), c.spoolPath()); err != nil {
+		return err
 	}
-	err := os.Link(filepath.Join(c.journal.Meta().Bundle, store.Name), path)
-	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("link journal into spool: %w", err)
-	}
-	// Where the bundle is gone already, the keeper's descriptor is the spool.
+	// From here on, and where the bundle was gone, the keeper's descriptor is
+	// what a later worker finds.
 	c.svc.departing(c)
 	for _, below := range []string{"/bundle", "/init", "/exec"} {
 		if err := c.svc.Keeper.Drop(c.key() + below); err != nil {
@@ -39,6 +35,28 @@ func (c *container) toSpool() error {
 		} // else the journal is being closed: the worker leaves
 	}()
 	return nil
+}
+
+// linkInto makes the second link, in a directory that another container's
+// worker may remove, being empty, at any moment. Where the bundle is gone
+// already there is nothing to link.
+func linkInto(journal, path string) error {
+	for range 10 {
+		if _, err := os.Lstat(journal); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("make spool: %w", err)
+		}
+		err := os.Link(journal, path)
+		if err == nil || errors.Is(err, os.ErrExist) {
+			return nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("link journal into spool: %w", err)
+		}
+	}
+	return fmt.Errorf("link journal into spool: %s vanishes again and again: %w", filepath.Dir(path), os.ErrNotExist)
 }
 
 // removeSpool removes the second link, if there is one.
