@@ -24,7 +24,7 @@ type Runtime interface {
 	Stray(exec string) (pid int, ok bool)
 	// Status returns an error of class ErrNotFound where the runtime does
 	// not know the container.
-	Status(ctx context.Context) (status string, pid int, err error)
+	Status(ctx context.Context) (status string, err error)
 	Unstarted() bool
 }
 
@@ -41,7 +41,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 		return o, fmt.Errorf("wait for the runtime's processes: %w", err)
 	}
 	if intent.Exec == "" { // the runtime knows nothing of a single exec
-		status, _, err := runtime.Status(ctx)
+		status, err := runtime.Status(ctx)
 		if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 			return o, fmt.Errorf("ask the runtime: %w", err)
 		}

@@ -240,8 +240,8 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 			return err
 		}
 	case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Failed:
-		if err := c.svc.Keeper.Drop(c.ioPrefix(r.Exec)); err != nil {
-			return fmt.Errorf("drop descriptors: %w", err)
+		if err := c.closeStreams(r.Exec); err != nil {
+			return err
 		}
 	case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:
 		params, err := decodeParams[killParams](intent.Params)
@@ -277,14 +277,10 @@ func (c *container) resumeStreams() {
 }
 
 func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
-	stdio := c.params.Stdio
 	p, _ := c.state().process(exec)
-	if exec != "" {
-		params, err := decodeParams[execParams](p.Params)
-		if err != nil {
-			return err
-		}
-		stdio = params.Stdio
+	stdio, err := c.stdioOf(p)
+	if err != nil {
+		return err
 	}
 	io, err := runtime.ResumeIO(c.svc.Keeper, c.ioPrefix(exec), stdio, c.ioOptions(exec, intent))
 	if err != nil {
@@ -342,7 +338,7 @@ func (i inspector) Stray(exec string) (int, bool) {
 	return i.FindProcess(i.container.svc.Keeper, i.container.ioPrefix(exec))
 }
 
-func (i inspector) Status(ctx context.Context) (string, int, error) {
+func (i inspector) Status(ctx context.Context) (string, error) {
 	st, err := i.State(ctx)
-	return st.Status, st.Pid, err
+	return st.Status, err
 }

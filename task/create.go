@@ -315,6 +315,18 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 	}
 }
 
+// stdioOf is what the client asked for as a process's stdio.
+func (c *container) stdioOf(p lifecycle.ProcessState) (runtime.Stdio, error) {
+	if p.ID == "" {
+		return c.params.Stdio, nil
+	}
+	params, err := decodeParams[execParams](p.Params)
+	if err != nil {
+		return runtime.Stdio{}, fmt.Errorf("container %s: %s: %w", c.id, processName(p.ID), err)
+	}
+	return params.Stdio, nil
+}
+
 func decodeParams[T any](raw json.RawMessage) (T, error) {
 	var params T
 	if len(raw) == 0 {

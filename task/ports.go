@@ -2,25 +2,20 @@ package task
 
 import (
 	"context"
-	"os"
 	"syscall"
 	"time"
 
+	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
 
 // Keeper is what this package needs of the process that outlives the worker.
-// Store, Fetch, Drop and Accept are acknowledged when they return.
 type Keeper interface {
-	Store(name string, f *os.File) error
-	Open(name string, fifo *os.File) error
-	Fetch(name string) (*os.File, error)
-	Drop(prefix string) error
+	runtime.Descriptors
 	// DropAfter is Drop as soon as the answer to a request is with the client,
 	// whatever becomes of this worker; 0 is at once.
 	DropAfter(prefix string, request uint64) error
-	Accept(listener, name string) (*os.File, error)
 
 	// Acknowledge tells that an exit is journaled, or nobody's.
 	Acknowledge(seq uint64)
@@ -70,6 +65,6 @@ type Inspector interface {
 	// Stray finds an exec's process that the runtime has started without
 	// living to write its pid.
 	Stray(exec string) (pid int, ok bool)
-	Status(ctx context.Context) (status string, pid int, err error)
+	Status(ctx context.Context) (status string, err error)
 	Unstarted() bool
 }

@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"fmt"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -27,13 +26,9 @@ func (s *Service) State(_ context.Context, r *api.StateRequest) (*api.StateRespo
 	if !ok {
 		return nil, errorf(errdefs.ErrNotFound, "container %s: %s: not found", r.ID, processName(r.ExecID))
 	}
-	stdio := c.params.Stdio
-	if r.ExecID != "" {
-		params, err := decodeParams[execParams](p.Params)
-		if err != nil {
-			return nil, fmt.Errorf("container %s: %s: %w", r.ID, processName(r.ExecID), err)
-		}
-		stdio = params.Stdio
+	stdio, err := c.stdioOf(p)
+	if err != nil {
+		return nil, err
 	}
 	resp := &api.StateResponse{
 		ID: r.ID, ExecID: r.ExecID, Bundle: c.journal.Meta().Bundle, Pid: uint32(p.Process.Pid), Status: v.status(r.ExecID, p),
