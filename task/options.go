@@ -20,6 +20,10 @@ type runtimeOptions struct {
 	NoNewKeyring  bool   `json:"noNewKeyring,omitempty"`
 	IoUID         int    `json:"ioUID,omitempty"`
 	IoGID         int    `json:"ioGID,omitempty"`
+	// CriuImagePath and CriuWorkPath are where a checkpoint goes, and what CRIU
+	// itself writes, where the request does not say.
+	CriuImagePath string `json:"criuImagePath,omitempty"`
+	CriuWorkPath  string `json:"criuWorkPath,omitempty"`
 }
 
 // optionsOf reads the options of a create: none, containerd.runc.v1.Options,
@@ -38,6 +42,7 @@ func optionsOf(any *anypb.Any) (runtimeOptions, error) {
 		return runtimeOptions{
 			Binary: o.BinaryName, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
 			NoPivotRoot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IoUID: int(o.IoUid), IoGID: int(o.IoGid),
+			CriuImagePath: o.CriuImagePath, CriuWorkPath: o.CriuWorkPath,
 		}, nil
 	case (&runtimeoptions.Options{}).ProtoReflect().Descriptor().FullName():
 		o := &runtimeoptions.Options{}
