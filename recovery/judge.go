@@ -11,6 +11,7 @@ type Observation struct {
 	PidFile   int    // pid the runtime wrote for this intent, or that was found by its streams; 0 if none
 	Unstarted bool   // the runtime's exec fifo is still there: Start has not let the init run
 	Failure   string // the runtime's last error of this intent, "" if none
+	Restores  bool   // the start of an init that is restored from a checkpoint: it brings the process up, as an exec's does
 }
 
 // Verdict is what is to be said of an open intent.
@@ -29,14 +30,40 @@ func Judge(op lifecycle.Op, exec string, o Observation) Verdict {
 	switch {
 	case op == lifecycle.OpCreate:
 		return judgeCreate(o)
-	case op == lifecycle.OpStart && exec == "":
+	case op == lifecycle.OpStart && exec == "" && !o.Restores:
 		return judgeStart(o)
 	case op == lifecycle.OpStart:
-		return judgeExec(o)
+		return judgeLaunch(o)
 	case op == lifecycle.OpKill:
 		return Repeat // undone, its replay could find the process it has ended, and be refused
+	case op == lifecycle.OpPause:
+		return finishIf(o.Status == "paused")
+	case op == lifecycle.OpResume:
+		return finishIf(o.Status == "running")
+	case op == lifecycle.OpCheckpoint:
+		return judgeCheckpoint(o)
 	}
-	return Undo // delete: a replay does it again
+	return Undo // update, delete: a replay does it again
+}
+
+func finishIf(happened bool) Verdict {
+	if happened {
+		return Finish
+	}
+	return Undo
+}
+
+// judgeCheckpoint: a container that was left running can be dumped once more. One
+// that is gone after its dump cannot, and the runtime ends it only when the
+// image is complete.
+func judgeCheckpoint(o Observation) Verdict {
+	switch {
+	case o.Failure != "":
+		return Fail
+	case o.Ran && (o.Status == "stopped" || o.Status == ""):
+		return Finish
+	}
+	return Undo
 }
 
 // judgeCreate: no user code runs before Start, so a create that is not
@@ -56,11 +83,11 @@ func judgeStart(o Observation) Verdict {
 	return Undo
 }
 
-// judgeExec: without the mark nothing was forked, and with it the worker may
+// judgeLaunch: without the mark nothing was forked, and with it the worker may
 // still have died before the runtime was executed. After that runc writes the pid
 // file about 2 ms after user code runs (runc 1.1.5), so its absence proves
 // nothing unless runc said that it failed.
-func judgeExec(o Observation) Verdict {
+func judgeLaunch(o Observation) Verdict {
 	switch {
 	case !o.Launched || !o.Ran:
 		return Undo

@@ -23,8 +23,10 @@ func cells(op lifecycle.Op, exec string) map[Observation]Verdict {
 				for _, unstarted := range []bool{false, true} {
 					for _, failure := range []string{"", "no such file"} {
 						for _, ran := range []bool{false, true} {
-							o := Observation{launched, ran, status, pid, unstarted, failure}
-							all[o] = Judge(op, exec, o)
+							for _, restores := range []bool{false, true} {
+								o := Observation{launched, ran, status, pid, unstarted, failure, restores}
+								all[o] = Judge(op, exec, o)
+							}
 						}
 					}
 				}
@@ -46,6 +48,12 @@ func TestEveryCell(t *testing.T) {
 		}
 	}
 	for o, v := range cells(lifecycle.OpStart, "") {
+		if o.Restores {
+			if want := Judge(lifecycle.OpStart, "e", o); v != want {
+				t.Errorf("start of a restored init %+v: %s; it is brought up like an exec: %s", o, v, want)
+			}
+			continue
+		}
 		ran := o.Status == "running" || o.Status == "paused" || o.Status == "stopped"
 		if v == Finish && (!o.Launched || o.Unstarted || !ran) {
 			t.Errorf("start %+v: %s: the init has not gone on to user code", o, v)
@@ -68,6 +76,30 @@ func TestEveryCell(t *testing.T) {
 	for o, v := range cells(lifecycle.OpDelete, "") {
 		if v != Undo {
 			t.Errorf("delete %+v: %s: want undo", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpPause, "") {
+		if (v == Finish) != (o.Status == "paused") || v != Finish && v != Undo {
+			t.Errorf("pause %+v: %s: the freezer tells", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpResume, "") {
+		if (v == Finish) != (o.Status == "running") || v != Finish && v != Undo {
+			t.Errorf("resume %+v: %s: the freezer tells", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpCheckpoint, "") {
+		gone := o.Status == "stopped" || o.Status == ""
+		switch {
+		case v == Undo && o.Ran && gone && o.Failure == "":
+			t.Errorf("checkpoint %+v: %s: there is nothing left to dump again", o, v)
+		case v == Finish && (o.Failure != "" || !gone || !o.Ran):
+			t.Errorf("checkpoint %+v: %s: no image is known to be complete", o, v)
+		}
+	}
+	for o, v := range cells(lifecycle.OpUpdate, "") {
+		if v != Undo {
+			t.Errorf("update %+v: %s: the same limits can be set again", o, v)
 		}
 	}
 	for o, v := range cells(lifecycle.OpKill, "") {
@@ -115,6 +147,15 @@ func table() string {
 	row("start of an exec", "the runtime ran, its pid is written", Judge(lifecycle.OpStart, "e", with(ran, func(o *Observation) { o.PidFile = 1 })))
 	row("start of an exec", "the runtime ran, no pid, it said why it failed", Judge(lifecycle.OpStart, "e", with(ran, func(o *Observation) { o.Failure = "x" })))
 	row("start of an exec", "the runtime ran, no pid, it said nothing", Judge(lifecycle.OpStart, "e", ran))
+	row("start of a restored init", "as of an exec", Judge(lifecycle.OpStart, "", with(ran, func(o *Observation) { o.Restores, o.PidFile = true, 1 })))
+	row("pause", "the runtime says paused", Judge(lifecycle.OpPause, "", Observation{Status: "paused"}))
+	row("pause", "anything else; what is half frozen is thawed", Judge(lifecycle.OpPause, "", Observation{Status: "running"}))
+	row("resume", "the runtime says running", Judge(lifecycle.OpResume, "", Observation{Status: "running"}))
+	row("resume", "anything else", Judge(lifecycle.OpResume, "", Observation{Status: "paused"}))
+	row("update", "anything", Judge(lifecycle.OpUpdate, "", Observation{}))
+	row("checkpoint", "the runtime said why it failed", Judge(lifecycle.OpCheckpoint, "", with(ran, func(o *Observation) { o.Failure = "x" })))
+	row("checkpoint", "the runtime ran, and the container is gone", Judge(lifecycle.OpCheckpoint, "", with(ran, func(o *Observation) { o.Status = "stopped" })))
+	row("checkpoint", "anything else", Judge(lifecycle.OpCheckpoint, "", Observation{Status: "running"}))
 	row("kill", "anything", Judge(lifecycle.OpKill, "", Observation{}))
 	row("delete", "anything", Judge(lifecycle.OpDelete, "", Observation{}))
 	return b.String()

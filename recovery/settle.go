@@ -19,9 +19,11 @@ type Runtime interface {
 	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
-	// Stray finds an exec's process that the runtime has started without
-	// living to write its pid.
+	// Stray finds an exec's process, or a restored init, that the runtime has
+	// started without living to write its pid.
 	Stray(exec string) (pid int, ok bool)
+	// Restores reports whether the init comes from a checkpoint.
+	Restores() bool
 	// Status returns an error of class ErrNotFound where the runtime does
 	// not know the container.
 	Status(ctx context.Context) (status string, err error)
@@ -36,7 +38,10 @@ func Settle(ctx context.Context, intent lifecycle.Record, runtime Runtime) (life
 }
 
 func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Observation, error) {
-	o := Observation{Launched: intent.Phase == lifecycle.Launched}
+	o := Observation{
+		Launched: intent.Phase == lifecycle.Launched,
+		Restores: intent.Exec == "" && intent.Op == lifecycle.OpStart && runtime.Restores(),
+	}
 	if err := runtime.WaitOrphans(ctx, intent.IntentName()); err != nil {
 		return o, fmt.Errorf("wait for the runtime's processes: %w", err)
 	}
@@ -49,7 +54,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 	}
 	o.Ran = runtime.Ran(intent.IntentName())
 	o.PidFile, _ = runtime.PidFile(intent.IntentName())
-	if o.PidFile == 0 && o.Launched && intent.Exec != "" {
+	if o.PidFile == 0 && o.Launched && (intent.Exec != "" || o.Restores) {
 		o.PidFile, _ = runtime.Stray(intent.Exec)
 	}
 	o.Failure, _ = runtime.IntentError(intent.IntentName())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	runc "github.com/containerd/go-runc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Start runs the user's process of a created container.
@@ -75,4 +76,40 @@ func (r *Runc) Features(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("features of %s: %w", r.Binary, err)
 	}
 	return json.Marshal(f)
+}
+
+// Pause freezes the container's processes; errdefs.ErrFailedPrecondition where it is
+// not running.
+func (r *Runc) Pause(ctx context.Context, intent string) error {
+	return r.run(ctx, intent, "pause", func(ctx context.Context, c *runc.Runc) error {
+		return c.Pause(ctx, r.ID)
+	})
+}
+
+// Resume thaws a paused container.
+func (r *Runc) Resume(ctx context.Context, intent string) error {
+	return r.run(ctx, intent, "resume", func(ctx context.Context, c *runc.Runc) error {
+		return c.Resume(ctx, r.ID)
+	})
+}
+
+// Update changes the limits of the container's cgroup; what resources leaves out stays
+// as it is. It can be repeated.
+func (r *Runc) Update(ctx context.Context, intent string, resources *specs.LinuxResources) error {
+	return r.run(ctx, intent, "update", func(ctx context.Context, c *runc.Runc) error {
+		return c.Update(ctx, r.ID, resources)
+	})
+}
+
+// ParseResources reads the LinuxResources document of an update, or says what is wrong
+// with it.
+func ParseResources(document []byte) (*specs.LinuxResources, error) {
+	resources := &specs.LinuxResources{}
+	if len(document) == 0 {
+		return nil, errors.New("the request has no resources")
+	}
+	if err := json.Unmarshal(document, resources); err != nil {
+		return nil, fmt.Errorf("the resources are not an OCI LinuxResources document: %w", err)
+	}
+	return resources, nil
 }

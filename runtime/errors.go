@@ -65,7 +65,7 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 	case missing != nil:
 		return fmt.Errorf("%s: install the runtime or set its BinaryName option: %w", what, missing)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("%s: the runtime did not end in time and was killed (limit %s): %w", what, r.Timeout, context.DeadlineExceeded)
+		return fmt.Errorf("%s: the runtime did not end in time and was killed: %w", what, context.DeadlineExceeded)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: the caller gave up and the runtime was killed: %w", what, ctx.Err())
 	}

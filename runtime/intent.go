@@ -12,6 +12,7 @@ import (
 
 const (
 	intentDir = "perdure"        // in the bundle: the files of open intents
+	criuDir   = "criu"           // an intent's directory for CRIU's logs
 	markerEnv = "PERDURE_INTENT" // environment of a runtime call; never the container's
 
 	logTail  = 1 << 20 // bytes of a runtime log looked at: runc has written errors of more than 64 KiB
@@ -84,6 +85,7 @@ func (r *Runc) Clean(intent string) {
 	for _, kind := range []string{"pid", "log", "json", "json.new", "sock"} {
 		_ = os.Remove(r.file(intent, kind))
 	}
+	_ = os.RemoveAll(r.file(intent, criuDir))
 }
 
 // CleanAll removes the files of every intent.

@@ -85,18 +85,23 @@ func (r *Runc) client(intent string) *runc.Runc {
 
 // begin prepares a call: the directory of the intent's files, where there is a bundle
 // for it, the marker by which the next worker recognises the process, and the deadline.
-func (r *Runc) begin(ctx context.Context, intent string) (context.Context, context.CancelFunc, error) {
+func (r *Runc) begin(ctx context.Context, intent string, limit time.Duration) (context.Context, context.CancelFunc, error) {
 	err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700)
 	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	return runc.WithExtraEnv(ctx, r.marker(intent)), cancel, nil
 }
 
 // run makes one call of the runtime on behalf of an intent and classifies its error.
 func (r *Runc) run(ctx context.Context, intent, op string, call func(context.Context, *runc.Runc) error) error {
-	ctx, cancel, err := r.begin(ctx, intent)
+	return r.runFor(ctx, r.Timeout, intent, op, call)
+}
+
+// runFor is run with a deadline of its own.
+func (r *Runc) runFor(ctx context.Context, limit time.Duration, intent, op string, call func(context.Context, *runc.Runc) error) error {
+	ctx, cancel, err := r.begin(ctx, intent, limit)
 	if err != nil {
 		return err
 	}

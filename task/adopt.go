@@ -233,7 +233,7 @@ func (c *container) settleOpen(intent lifecycle.Record) error {
 // told before its process's output has a reader; then the outcome, by the same
 // path as a command's.
 func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) error {
-	brings := r.Op == lifecycle.OpCreate || r.Op == lifecycle.OpStart && r.Exec != ""
+	brings := c.bringsUp(r.Op, r.Exec)
 	switch {
 	case brings && r.Phase == lifecycle.Done:
 		if err := c.resumeStream(r.Exec, intent); err != nil {
@@ -243,6 +243,8 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 		if err := c.closeStreams(r.Exec); err != nil {
 			return err
 		}
+	case r.Op == lifecycle.OpPause && r.Phase != lifecycle.Done:
+		c.thaw()
 	case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:
 		params, err := decodeParams[killParams](intent.Params)
 		if err == nil {
@@ -267,7 +269,7 @@ func (c *container) resumeStreams() {
 		}
 	}
 	if v.Init.Process.Pid != 0 {
-		brought[""] = lifecycle.OpCreate
+		brought[""] = c.initOp()
 	}
 	for id, op := range brought {
 		if err := c.resumeStream(id, lifecycle.Record{Op: op}); err != nil {
@@ -333,6 +335,8 @@ type inspector struct {
 }
 
 func (c *container) inspector() inspector { return inspector{c.runc, c} }
+
+func (i inspector) Restores() bool { return i.container.restores() }
 
 func (i inspector) Stray(exec string) (int, bool) {
 	return i.FindProcess(i.container.svc.Keeper, i.container.ioPrefix(exec))

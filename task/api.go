@@ -3,11 +3,8 @@ package task
 import (
 	"context"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // The two services are the same messages under two package names, so one table
@@ -16,28 +13,31 @@ var serviceNames = []string{"containerd.task.v2.Task", "containerd.task.v3.Task"
 
 // Register adds the Task services to a ttrpc server.
 func (s *Service) Register(server *ttrpc.Server) {
-	desc := &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"State":     busy(s, s.State),
-		"Create":    busy(s, s.Create),
-		"Start":     busy(s, s.Start),
-		"Delete":    busy(s, s.Delete),
-		"Pids":      busy(s, s.Pids),
-		"Kill":      busy(s, s.Kill),
-		"Exec":      busy(s, s.Exec),
-		"ResizePty": busy(s, s.ResizePty),
-		"CloseIO":   busy(s, s.CloseIO),
-		"Wait":      method(s.Wait),
-		"Connect":   busy(s, s.Connect),
-		"Shutdown":  busy(s, s.Shutdown),
-
-		"Pause":      method(notImplemented[api.PauseRequest, emptypb.Empty]("pause")),
-		"Resume":     method(notImplemented[api.ResumeRequest, emptypb.Empty]("resume")),
-		"Checkpoint": method(notImplemented[api.CheckpointTaskRequest, emptypb.Empty]("checkpoint")),
-		"Update":     method(notImplemented[api.UpdateTaskRequest, emptypb.Empty]("update")),
-		"Stats":      method(notImplemented[api.StatsRequest, api.StatsResponse]("stats")),
-	}}
 	for _, name := range serviceNames {
-		server.RegisterService(name, desc)
+		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: s.methods()})
+	}
+}
+
+// methods are described in docs/task-api.md.
+func (s *Service) methods() map[string]ttrpc.Method {
+	return map[string]ttrpc.Method{
+		"State":      busy(s, s.State),
+		"Create":     busy(s, s.Create),
+		"Start":      busy(s, s.Start),
+		"Delete":     busy(s, s.Delete),
+		"Pids":       busy(s, s.Pids),
+		"Kill":       busy(s, s.Kill),
+		"Exec":       busy(s, s.Exec),
+		"ResizePty":  busy(s, s.ResizePty),
+		"CloseIO":    busy(s, s.CloseIO),
+		"Wait":       method(s.Wait),
+		"Connect":    busy(s, s.Connect),
+		"Shutdown":   busy(s, s.Shutdown),
+		"Pause":      busy(s, s.Pause),
+		"Resume":     busy(s, s.Resume),
+		"Checkpoint": busy(s, s.Checkpoint),
+		"Update":     busy(s, s.Update),
+		"Stats":      busy(s, s.Stats),
 	}
 }
 
@@ -64,10 +64,4 @@ func busy[Req, Resp any](s *Service, handle func(context.Context, *Req) (*Resp, 
 		defer s.idle.end()
 		return handle(ctx, req)
 	})
-}
-
-func notImplemented[Req, Resp any](what string) func(context.Context, *Req) (*Resp, error) {
-	return func(context.Context, *Req) (*Resp, error) {
-		return nil, errorf(errdefs.ErrNotImplemented, "perdure does not serve %s yet", what)
-	}
 }

@@ -139,6 +139,21 @@ type command struct {
 	// brought up, or 0. It runs outside the actor with a deadline of its own.
 	// An operation without effect is its outcome: one record, no intent.
 	effect func(ctx context.Context, intent lifecycle.Record) (pid int, err error)
+	// dated effects end with the deadline of their client, who takes them for
+	// failed then; the others go on to their end.
+	dated bool
+	limit time.Duration // of the effect, where it is more than effectTimeout
+}
+
+// run has the effect. It outlives the client's connection: a restarted
+// containerd finds its outcome.
+func (cmd command) run(client, ctx context.Context, intent lifecycle.Record) (pid int, err error) {
+	if deadline, ok := client.Deadline(); ok && cmd.dated {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	return cmd.effect(ctx, intent)
 }
 
 // run executes a command and decodes its answer into answer, if not nil.
@@ -169,22 +184,22 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 		return begun, err // refused, answered before, or without effect
 	}
 	crash.Here(string(cmd.op), cmd.exec, crash.AfterIntent)
-	if cmd.bringsUp() {
+	if c.bringsUp(cmd.op, cmd.exec) {
 		defer c.svc.exits.opened()()
 	} else {
 		defer c.takeExits() // one may have waited for this start to be told
 	}
-	effects, cancel := context.WithTimeout(context.WithoutCancel(ctx), effectTimeout)
+	concluding, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(cmd.limit, effectTimeout))
 	defer cancel()
-	pid, err := cmd.effect(effects, begun)
+	pid, err := cmd.run(ctx, concluding, begun)
 	crash.Here(string(cmd.op), cmd.exec, crash.AfterEffect)
 	outcome := lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number}
 	if err != nil {
-		outcome = c.failed(effects, outcome, err)
+		outcome = c.failed(concluding, outcome, err)
 	} else if pid != 0 {
 		outcome.Process = &lifecycle.Process{Pid: pid}
 	}
-	outcome, err = c.conclude(effects, outcome)
+	outcome, err = c.conclude(concluding, outcome)
 	if err != nil && !c.isGone() {
 		// The effect is in the world and its outcome is not in the journal: that
 		// is what recovery is for.
@@ -219,10 +234,13 @@ func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failur
 			outcome = judged
 		}
 	}
-	if outcome.Op == lifecycle.OpStart && outcome.Exec != "" {
+	switch {
+	case outcome.Op == lifecycle.OpStart && c.bringsUp(outcome.Op, outcome.Exec):
 		if err := c.closeStreams(outcome.Exec); err != nil {
 			c.svc.warn(c.id, "let the stdio of a failed start go", err)
 		}
+	case outcome.Op == lifecycle.OpPause:
+		c.thaw()
 	}
 	if outcome.Exit != nil {
 		return outcome
@@ -231,10 +249,24 @@ func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failur
 	return outcome
 }
 
-// bringsUp reports whether the command starts a process nobody knows yet.
-func (cmd command) bringsUp() bool {
-	return cmd.op == lifecycle.OpCreate || cmd.op == lifecycle.OpStart && cmd.exec != ""
+// bringsUp reports whether an operation starts a process nobody knows yet.
+func (c *container) bringsUp(op lifecycle.Op, exec string) bool {
+	if exec != "" {
+		return op == lifecycle.OpStart
+	}
+	return op == c.initOp()
 }
+
+// initOp is what brings the init up: its create, or its start where it is
+// restored from a checkpoint.
+func (c *container) initOp() lifecycle.Op {
+	if c.restores() {
+		return lifecycle.OpStart
+	}
+	return lifecycle.OpCreate
+}
+
+func (c *container) restores() bool { return c.params.Image != nil }
 
 // effectTimeout bounds an effect as a whole; each runc call has a deadline of
 // its own below it.

@@ -27,6 +27,8 @@ type createParams struct {
 	Stdio   runtime.Stdio   `json:"stdio"`
 	Rootfs  []runtime.Mount `json:"rootfs,omitempty"`
 	Options runtimeOptions  `json:"options"`
+	// Image is what the container is restored from, nil for a new one.
+	Image *runtime.Image `json:"image,omitempty"`
 	// PrivatePIDNamespace is read from config.json once: a later worker may
 	// find the bundle gone.
 	PrivatePIDNamespace bool `json:"privatePIDNamespace,omitempty"`
@@ -63,7 +65,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 		return nil, err
 	}
 	var answer pidAnswer
-	err = c.run(ctx, command{op: lifecycle.OpCreate, params: c.params, effect: c.create}, &answer)
+	err = c.run(ctx, command{op: lifecycle.OpCreate, params: c.params, effect: c.create, dated: true}, &answer)
 	if err != nil {
 		if c.state().Init.State == "" {
 			c.vanish(false) // also where the outcome could not be written: nothing happened
@@ -74,18 +76,22 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 }
 
 func paramsOf(r *api.CreateTaskRequest) (createParams, error) {
-	if r.Checkpoint != "" {
-		return createParams{}, errorf(errdefs.ErrNotImplemented, "container %s: perdure does not restore from a checkpoint yet", r.ID)
-	}
 	options, err := optionsOf(r.Options)
 	if err != nil {
 		return createParams{}, fmt.Errorf("container %s: %w", r.ID, err)
 	}
-	return createParams{
+	params := createParams{
 		Stdio:   runtime.Stdio{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		Rootfs:  mountsOf(r.Rootfs),
 		Options: options,
-	}, nil
+	}
+	if r.Checkpoint != "" {
+		if _, err := os.Stat(r.Checkpoint); err != nil {
+			return params, errorf(errdefs.ErrInvalidArgument, "container %s: checkpoint image: %v", r.ID, err)
+		}
+		params.Image = &runtime.Image{Path: r.Checkpoint, ParentPath: r.ParentCheckpoint, WorkPath: options.CriuWorkPath}
+	}
+	return params, nil
 }
 
 func mountsOf(in []*types.Mount) []runtime.Mount {
@@ -225,16 +231,29 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 	if err := runtime.MountRootfs(bundle, c.params.Rootfs); err != nil {
 		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
 	}
-	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(""), c.params.Stdio, c.ioOptions("", intent))
-	if err != nil {
-		return 0, fmt.Errorf("container %s: stdio: %w", c.id, err)
+	if c.restores() {
+		return 0, nil // its start does the rest, with the client's fifos: nothing runs before
 	}
-	c.streams.put("", io)
+	io, err := c.openIO("", c.params.Stdio, intent)
+	if err != nil {
+		return 0, err
+	}
 	pid, err := c.runc.Create(ctx, intent.IntentName(), io, func() error { return c.launched(intent) })
 	if err != nil {
 		return 0, err
 	}
 	return pid, io.Started()
+}
+
+// openIO makes the stdio of a process that is about to be launched, and carries
+// out a CloseIO that has come before it.
+func (c *container) openIO(exec string, stdio runtime.Stdio, intent lifecycle.Record) (*runtime.IO, error) {
+	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, c.ioOptions(exec, intent))
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %s: stdio: %w", c.id, processName(exec), err)
+	}
+	c.streams.put(exec, io)
+	return io, c.closeStdin(exec)
 }
 
 // untilGivenUp bounds a create by End, which wants it over.

@@ -108,10 +108,14 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 const endTimeout = 10 * time.Second
 
 // awaitEnd waits for the exit of an init that was never started, and so killed
-// by its deletion. An exit that does not come is recorded as unknown.
+// by its deletion. An exit that does not come is recorded as unknown, at once
+// where no process was there to end: in a container that was to be restored.
 func (c *container) awaitEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
+	if c.state().Init.Process.Pid == 0 {
+		cancel()
+	}
 	for {
 		v := c.state()
 		if v.Init.Exit != nil {

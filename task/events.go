@@ -22,6 +22,9 @@ const (
 	topicExecStarted = "/tasks/exec-started"
 	topicExit        = "/tasks/exit"
 	topicDelete      = "/tasks/delete"
+	topicPaused      = "/tasks/paused"
+	topicResumed     = "/tasks/resumed"
+	topicCheckpoint  = "/tasks/checkpointed"
 )
 
 // event freezes a message as the bytes that will be sent, now and in every
@@ -41,17 +44,24 @@ func (c *container) tell(r lifecycle.Record) (answer json.RawMessage, told []sto
 	var body any
 	switch r.Op {
 	case lifecycle.OpCreate:
-		body = pidAnswer{uint32(r.Process.Pid)}
-		told = append(told, event(topicCreate, now, c.createEvent(r.Process.Pid)))
+		pid := pidOf(r.Process)
+		body = pidAnswer{pid}
+		told = append(told, event(topicCreate, now, c.createEvent(pid)))
 	case lifecycle.OpStart:
-		pid := c.state().Init.Process.Pid
+		pid := pidOf(r.Process) // 0 for an init that its create has brought up
 		if r.Exec == "" {
-			told = append(told, event(topicStart, now, &events.TaskStart{ContainerID: c.id, Pid: uint32(pid)}))
+			pid = max(pid, uint32(c.state().Init.Process.Pid))
+			told = append(told, event(topicStart, now, &events.TaskStart{ContainerID: c.id, Pid: pid}))
 		} else {
-			pid = r.Process.Pid
-			told = append(told, event(topicExecStarted, now, &events.TaskExecStarted{ContainerID: c.id, ExecID: r.Exec, Pid: uint32(pid)}))
+			told = append(told, event(topicExecStarted, now, &events.TaskExecStarted{ContainerID: c.id, ExecID: r.Exec, Pid: pid}))
 		}
-		body = pidAnswer{uint32(pid)}
+		body = pidAnswer{pid}
+	case lifecycle.OpPause:
+		told = append(told, event(topicPaused, now, &events.TaskPaused{ContainerID: c.id}))
+	case lifecycle.OpResume:
+		told = append(told, event(topicResumed, now, &events.TaskResumed{ContainerID: c.id}))
+	case lifecycle.OpCheckpoint:
+		told = append(told, event(topicCheckpoint, now, &events.TaskCheckpointed{ContainerID: c.id, Checkpoint: c.checkpointPath(r)}))
 	case lifecycle.OpExec:
 		told = append(told, event(topicExecAdded, now, &events.TaskExecAdded{ContainerID: c.id, ExecID: r.Exec}))
 	case lifecycle.OpDelete:
@@ -70,12 +80,23 @@ func (c *container) tell(r lifecycle.Record) (answer json.RawMessage, told []sto
 	return answer, told, err
 }
 
-func (c *container) createEvent(pid int) *events.TaskCreate {
+// pidOf is the pid that an outcome brings, 0 if none.
+func pidOf(p *lifecycle.Process) uint32 {
+	if p == nil {
+		return 0
+	}
+	return uint32(p.Pid)
+}
+
+func (c *container) createEvent(pid uint32) *events.TaskCreate {
 	e := &events.TaskCreate{
-		ContainerID: c.id, Bundle: c.journal.Meta().Bundle, Pid: uint32(pid),
+		ContainerID: c.id, Bundle: c.journal.Meta().Bundle, Pid: pid,
 		IO: &events.TaskIO{
 			Stdin: c.params.Stdio.Stdin, Stdout: c.params.Stdio.Stdout, Stderr: c.params.Stdio.Stderr, Terminal: c.params.Stdio.Terminal,
 		},
+	}
+	if c.restores() {
+		e.Checkpoint = c.params.Image.Path
 	}
 	for _, m := range c.params.Rootfs {
 		e.Rootfs = append(e.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})

@@ -62,9 +62,11 @@ type Inspector interface {
 	Ran(intent string) bool
 	PidFile(intent string) (int, bool)
 	IntentError(intent string) (string, bool)
-	// Stray finds an exec's process that the runtime has started without
-	// living to write its pid.
+	// Stray finds an exec's process, or a restored init, that the runtime has
+	// started without living to write its pid.
 	Stray(exec string) (pid int, ok bool)
+	// Restores reports whether the init comes from a checkpoint.
+	Restores() bool
 	Status(ctx context.Context) (status string, err error)
 	Unstarted() bool
 }

@@ -53,9 +53,12 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 	if err != nil {
 		return nil, err
 	}
-	cmd := command{op: lifecycle.OpStart, exec: r.ExecID, effect: c.startInit}
-	if r.ExecID != "" {
+	cmd := command{op: lifecycle.OpStart, exec: r.ExecID, effect: c.startInit, dated: true}
+	switch {
+	case r.ExecID != "":
 		cmd.effect = c.startExec
+	case c.restores():
+		cmd.effect, cmd.limit = c.restore, criuTimeout
 	}
 	var answer pidAnswer
 	if err := c.run(ctx, cmd, &answer); err != nil {
@@ -80,12 +83,8 @@ func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int
 	if err != nil {
 		return 0, fmt.Errorf("container %s: exec %s: %w", c.id, intent.Exec, err)
 	}
-	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(intent.Exec), params.Stdio, c.ioOptions(intent.Exec, intent))
+	io, err := c.openIO(intent.Exec, params.Stdio, intent)
 	if err != nil {
-		return 0, fmt.Errorf("container %s: exec %s: stdio: %w", c.id, intent.Exec, err)
-	}
-	c.streams.put(intent.Exec, io)
-	if err := c.closeStdin(intent.Exec); err != nil {
 		return 0, err
 	}
 	pid, err := c.runc.Exec(ctx, intent.IntentName(), params.Spec, io, func() error { return c.launched(intent) })
@@ -126,10 +125,19 @@ func (c *container) kill(ctx context.Context, intent lifecycle.Record, params ki
 		}
 		return nil
 	case params.All:
-		return c.runc.KillAll(ctx, intent.IntentName(), int(params.Signal))
+		return c.thawedFor(params.Signal, c.runc.KillAll(ctx, intent.IntentName(), int(params.Signal)))
 	default:
-		return c.runc.Kill(ctx, intent.IntentName(), int(params.Signal))
+		return c.thawedFor(params.Signal, c.runc.Kill(ctx, intent.IntentName(), int(params.Signal)))
 	}
+}
+
+// thawedFor lets a frozen container die: cgroup v1 keeps frozen processes that
+// were killed, and not every runtime thaws them.
+func (c *container) thawedFor(signal uint32, err error) error {
+	if err == nil && int(signal) == killSignal && c.state().Init.State == lifecycle.Paused {
+		c.thaw()
+	}
+	return err
 }
 
 // ResizePty sets a terminal's size. It has no outcome worth a record: a size

@@ -45,6 +45,9 @@ func (v *view) status(exec string, p lifecycle.ProcessState) task.Status {
 	case lifecycle.Created:
 		return task.Status_CREATED
 	case lifecycle.Running:
+		if _, pausing := v.Opened(lifecycle.OpPause, exec); pausing {
+			return task.Status_PAUSING
+		}
 		return task.Status_RUNNING
 	case lifecycle.Paused:
 		return task.Status_PAUSED

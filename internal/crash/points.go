@@ -44,6 +44,10 @@ func All() []string {
 	}{
 		{"create", append([]Position{AfterBundle, AfterJournal}, launch...)},
 		{"start", launch},
+		{"pause", command},
+		{"resume", command},
+		{"update", command},
+		{"checkpoint", command},
 		{"exec-exec", []Position{AfterOutcome}},
 		{"exec-start", launch},
 		{"exec-kill", command},

@@ -207,12 +207,12 @@ func (c *Container) effect(r, open Record) error {
 		if p.Params = r.Params; p.Params == nil {
 			p.Params = open.Params
 		}
-		if r.Op == OpCreate && (r.Process == nil || r.Process.Pid <= 0) {
+		if r.Process != nil && r.Process.Pid <= 0 { // one that is restored from a checkpoint has none before its start
 			return &RecordError{r, "a created container has an init process"}
 		}
 	case OpStart:
-		if r.Exec != "" && (r.Process == nil || r.Process.Pid <= 0) {
-			return &RecordError{r, "a started exec has a process"}
+		if (r.Process == nil || r.Process.Pid <= 0) && (r.Exec != "" || p.Process.Pid == 0) {
+			return &RecordError{r, "a started process has a pid"}
 		}
 	case OpCloseIO:
 		p.StdinClosed = true

@@ -37,9 +37,15 @@ func TestWriterMistakes(t *testing.T) {
 		"lost while starting": {func(t *testing.T) *history { h := running(t); h.intent(OpStart, "a"); return h },
 			Record{Op: OpExit, Exec: "a", Phase: Observed, Exit: &Exit{At: at(1), Source: Unknown}}, "only be lost"},
 		"container without process": {func(t *testing.T) *history { h := newHistory(t); h.intent(OpCreate, ""); return h },
-			Record{Phase: Done, Intent: 1}, "has an init process"},
+			Record{Phase: Done, Intent: 1, Process: &Process{}}, "has an init process"},
+		"restored without process": {func(t *testing.T) *history {
+			h := newHistory(t)
+			h.add(Record{Phase: Done, Intent: h.intent(OpCreate, "")})
+			h.intent(OpStart, "")
+			return h
+		}, Record{Phase: Done, Intent: 3}, "has a pid"},
 		"exec without process": {func(t *testing.T) *history { h := running(t); h.intent(OpStart, "a"); return h },
-			Record{Phase: Done, Intent: 6}, "has a process"},
+			Record{Phase: Done, Intent: 6}, "has a pid"},
 		"outcome of another request": {func(t *testing.T) *history {
 			h := running(t)
 			h.add(Record{Op: OpKill, Phase: Intent, Request: 9})

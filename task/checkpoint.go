@@ -1,0 +1,105 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"perdure/runtime"
+	"perdure/store/lifecycle"
+)
+
+// criuTimeout bounds a dump and a restore as a whole: they copy the container's
+// memory.
+const criuTimeout = 11 * time.Minute
+
+// Checkpoint writes an image of a container with CRIU; with the option Exit the
+// container ends then, and its exit is told as any other.
+func (s *Service) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	c, err := s.settled(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	params, err := checkpointOf(r)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: checkpoint: %w", r.ID, err)
+	}
+	if params.WorkPath == "" {
+		params.WorkPath = c.params.Options.CriuWorkPath
+	}
+	return &emptypb.Empty{}, c.run(ctx, command{
+		op: lifecycle.OpCheckpoint, params: params, dated: true, limit: criuTimeout,
+		effect: func(ctx context.Context, intent lifecycle.Record) (int, error) {
+			return 0, c.runc.Checkpoint(ctx, intent.IntentName(), params)
+		},
+	}, nil)
+}
+
+// checkpointOf reads the request's options: none, or
+// containerd.runc.v1.CheckpointOptions.
+func checkpointOf(r *api.CheckpointTaskRequest) (runtime.CheckpointOptions, error) {
+	params := runtime.CheckpointOptions{ImagePath: r.Path}
+	o, err := checkpointOptions(r.Options)
+	if err != nil {
+		return params, err
+	}
+	if params.ImagePath == "" {
+		params.ImagePath = o.ImagePath
+	}
+	if params.ImagePath == "" {
+		return params, errorf(errdefs.ErrInvalidArgument, "the request has no path for the image")
+	}
+	switch o.CgroupsMode {
+	case "", "soft", "full", "strict":
+	default:
+		return params, errorf(errdefs.ErrInvalidArgument, "cgroups mode %q: must be soft, full or strict", o.CgroupsMode)
+	}
+	params.WorkPath, params.ParentPath, params.CgroupsMode = o.WorkPath, o.ParentPath, o.CgroupsMode
+	params.Exit, params.OpenTCP, params.ExternalUnixSockets = o.Exit, o.OpenTcp, o.ExternalUnixSockets
+	params.Terminal, params.FileLocks, params.EmptyNamespaces = o.Terminal, o.FileLocks, o.EmptyNamespaces
+	return params, nil
+}
+
+func checkpointOptions(any *anypb.Any) (*options.CheckpointOptions, error) {
+	o := &options.CheckpointOptions{}
+	switch {
+	case any == nil || any.TypeUrl == "":
+		return o, nil
+	case any.MessageName() != o.ProtoReflect().Descriptor().FullName():
+		return nil, errorf(errdefs.ErrInvalidArgument, "options of unknown type %q: want containerd.runc.v1.CheckpointOptions", any.TypeUrl)
+	}
+	if err := proto.Unmarshal(any.Value, o); err != nil {
+		return nil, errorf(errdefs.ErrInvalidArgument, "decode options %s: %v", any.TypeUrl, err)
+	}
+	return o, nil
+}
+
+// checkpointPath is where the dump that an outcome belongs to was written.
+func (c *container) checkpointPath(outcome lifecycle.Record) string {
+	params, err := decodeParams[runtime.CheckpointOptions](c.state().Open[outcome.Intent].Params)
+	if err != nil {
+		c.svc.warn(c.id, "read the journaled checkpoint", err)
+	}
+	return params.ImagePath
+}
+
+// restore is the effect of the Start of a container that comes from a
+// checkpoint: what Create and Start do for any other.
+func (c *container) restore(ctx context.Context, intent lifecycle.Record) (int, error) {
+	io, err := c.openIO("", c.params.Stdio, intent)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := c.runc.Restore(ctx, intent.IntentName(), *c.params.Image, io, func() error { return c.launched(intent) })
+	if err != nil {
+		return 0, err
+	}
+	return pid, io.Started()
+}
