@@ -43,6 +43,7 @@ func within(path, root string) bool { return path == root || strings.HasPrefix(p
 func TestOnlyImporter(t *testing.T) {
 	rooms := map[string][]string{
 		"go.etcd.io/bbolt":                                  {"perdure/store"},
+		"github.com/pelletier/go-toml":                      {"perdure/task/options"},
 		"github.com/containerd/go-runc":                     {"perdure/runtime"},
 		"github.com/containerd/containerd/api/runtime/task": {"perdure/task", "perdure/cmd/perdure"},
 	}
@@ -64,7 +65,8 @@ func TestDirections(t *testing.T) {
 		"perdure/store":                          {"perdure/store/lifecycle"},
 		"perdure/runtime":                        {},
 		"perdure/recovery":                       {"perdure/store/lifecycle"},
-		"perdure/task":                           {"perdure/store", "perdure/store/lifecycle", "perdure/runtime", "perdure/internal/crash", "perdure/recovery/keeper/protocol"},
+		"perdure/task":                           {"perdure/store", "perdure/store/lifecycle", "perdure/runtime", "perdure/internal/crash", "perdure/recovery/keeper/protocol", "perdure/task/options"},
+		"perdure/task/options":                   {},
 		"perdure/recovery/keeper/protocol":       {},
 		"perdure/recovery/keeper/rendezvous":     {"perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper/client":         {"perdure/recovery/keeper/protocol"},

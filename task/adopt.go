@@ -2,10 +2,8 @@ package task
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -322,7 +320,7 @@ func removeJournal(key string, dir *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: find bundle: %w", key, err)
 	}
-	if err := os.Remove(filepath.Join(bundle, store.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeRecords(bundle); err != nil {
 		return fmt.Errorf("%s: remove unused journal: %w", key, err)
 	}
 	return nil

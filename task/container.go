@@ -65,6 +65,7 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 	}
 	c.view.Store(&view{Container: journal.State(), changed: make(chan struct{})})
 	c.outbox = newOutbox(s, meta.Namespace, meta.ID, journal)
+	c.followLog()
 	go c.actor()
 	return c
 }

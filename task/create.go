@@ -19,6 +19,7 @@ import (
 	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
+	"perdure/task/options"
 )
 
 // createParams are journaled with the intent of a create: all that a later
@@ -56,11 +57,7 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	if err := checkID("container id", r.ID); err != nil {
 		return nil, err
 	}
-	params, err := paramsOf(r)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.open(ctx, r.ID, r.Bundle, params)
+	c, err := s.open(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +102,8 @@ func mountsOf(in []*types.Mount) []runtime.Mount {
 // open finds the container that a replayed create has made already, or makes
 // its journal. The keeper has the bundle before the journal exists, so that
 // the next worker finds whatever was begun.
-func (s *Service) open(ctx context.Context, id, bundle string, params createParams) (*container, error) {
-	req := requestOf(ctx)
+func (s *Service) open(ctx context.Context, r *api.CreateTaskRequest) (*container, error) {
+	req, id := requestOf(ctx), r.ID
 	if req.replay {
 		c, err := s.settled(ctx, id)
 		if err == nil && c.instance == strconv.FormatUint(req.number, 10) {
@@ -126,8 +123,16 @@ func (s *Service) open(ctx context.Context, id, bundle string, params createPara
 		return nil, err
 	}
 	defer s.unreserve(id)
+	// Only now: what a replayed create was made from may have changed since.
+	params, err := paramsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkLog(id, params.Options); err != nil {
+		return nil, err
+	}
 	instance := strconv.FormatUint(req.number, 10)
-	c, err := s.begin(id, instance, bundle, params)
+	c, err := s.begin(id, instance, r.Bundle, params)
 	if err != nil {
 		return nil, errors.Join(err, s.Keeper.Drop(keeperKey(id, instance)))
 	}
@@ -159,12 +164,23 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 		return nil, fmt.Errorf("container %s: create journal: %w", id, err)
 	}
 	crash.Here(string(lifecycle.OpCreate), "", crash.AfterJournal)
-	if err := s.storeJournal(key, journal); err != nil {
-		_ = journal.Close()
-		_ = os.Remove(filepath.Join(bundle, store.Name))
-		return nil, fmt.Errorf("container %s: %w", id, err)
+	if err = params.Options.Save(bundle); err == nil {
+		err = s.storeJournal(key, journal)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("container %s: %w", id, err), journal.Close(), removeRecords(bundle))
 	}
 	return newContainer(s, journal, params), nil
+}
+
+// removeRecords removes what begin has written into a bundle. None is no error.
+func removeRecords(bundle string) error {
+	options.Remove(bundle)
+	err := os.Remove(filepath.Join(bundle, store.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // createJournal makes a journal in a bundle. A file that is none stands aside
@@ -299,7 +315,7 @@ func (c *container) vanish(owed bool) {
 // client's fifos, or their readers would see an end.
 func (c *container) forget(owed bool) {
 	c.close()
-	_ = os.Remove(filepath.Join(c.journal.Meta().Bundle, store.Name))
+	_ = removeRecords(c.journal.Meta().Bundle)
 	c.runc.CleanAll()
 	drop := []string{c.key()}
 	if owed {

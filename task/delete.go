@@ -209,6 +209,7 @@ func (c *container) close() {
 	closed := false
 	c.do(func() { closed = true; close(c.stopped) })
 	if closed {
+		c.leaveLog()
 		c.outbox.stop()
 		_ = c.journal.Close()
 	}

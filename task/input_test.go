@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/api/types/runc/options"
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -83,33 +82,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Package options tests what is read; here it is whose fault a mistake is.
 func TestOptions(t *testing.T) {
-	encode := func(m proto.Message) *anypb.Any {
-		value, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}
+	value, err := proto.Marshal(&options.Options{BinaryName: "crun"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	got, err := optionsOf(encode(&options.Options{BinaryName: "crun", Root: "/run/x", SystemdCgroup: true, IoUid: 5}))
-	if want := (runtimeOptions{Binary: "crun", Root: "/run/x", SystemdCgroup: true, IoUID: 5}); err != nil || got != want {
+	got, err := optionsOf(&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: value})
+	if want := (runtimeOptions{Binary: "crun"}); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
-	for _, none := range []*anypb.Any{nil, {}, encode(&runtimeoptions.Options{})} {
-		if got, err := optionsOf(none); err != nil || got != (runtimeOptions{}) {
-			t.Errorf("%v: got %+v, %v; want defaults", none, got, err)
-		}
-	}
-	for name, c := range map[string]struct {
-		any   *anypb.Any
-		class error
-	}{
-		"unknown type": {&anypb.Any{TypeUrl: "example.com/what.Ever"}, errdefs.ErrInvalidArgument},
-		"damaged":      {&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff, 0xff}}, errdefs.ErrInvalidArgument},
-		"a file":       {encode(&runtimeoptions.Options{ConfigPath: "/etc/x.toml"}), errdefs.ErrNotImplemented},
-	} {
-		if _, err := optionsOf(c.any); !errors.Is(err, c.class) {
-			t.Errorf("%s: %v, want %v", name, err, c.class)
-		}
+	if _, err := optionsOf(&anypb.Any{TypeUrl: "example.com/what.Ever"}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("an unknown type: %v, want it to be the caller's fault", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
+	"perdure/task/options"
 )
 
 // Keeper is what this package needs of the process that outlives the worker.
@@ -47,6 +48,16 @@ type Exit struct {
 // have arrived, and it will be sent again, unchanged.
 type Publisher interface {
 	Publish(ctx context.Context, namespace string, e store.Event) error
+}
+
+// Log is the worker's own log, which containers have a say in.
+type Log interface {
+	// Check tells why a container's wishes cannot be followed; it changes nothing.
+	Check(options.Options) error
+	// Follow adds a container's wishes to those of the others in the group,
+	// Leave takes them out again.
+	Follow(key string, o options.Options)
+	Leave(key string)
 }
 
 // Settle judges an intent that was left half done. The outcome it returns is of

@@ -17,6 +17,7 @@ type Config struct {
 	Keeper    Keeper
 	Publisher Publisher
 	Settle    Settle
+	Log       Log // nil: containers have no say
 	Now       func() time.Time
 
 	KeeperPID      int

@@ -23,6 +23,7 @@ import (
 	"perdure/store"
 	"perdure/store/lifecycle"
 	"perdure/task"
+	"perdure/task/options"
 )
 
 // containerd allows 5 s for all of it.
@@ -151,10 +152,8 @@ func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 		if init.Exit != nil {
 			resp.ExitStatus, resp.ExitedAt = init.Exit.Status, timestamppb.New(init.Exit.At)
 		}
-	} else if pid, status, at, ok := runtime.ReadExit(a.bundle); ok == nil {
-		resp.Pid, resp.ExitStatus, resp.ExitedAt = uint32(pid), status, timestamppb.New(at)
-	} else if !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(os.Stderr, "container %s: the journal cannot be read, so its exit status is not known: %v\n", a.id, err)
+	} else if err := withoutJournal(a, err, &meta, resp); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), aloneTimeout)
 	defer cancel()
@@ -175,6 +174,22 @@ func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 		publishRest(ctx, journal)
 	}
 	return resp, nil
+}
+
+// withoutJournal finds out beside a journal that is missing, damaged or locked by
+// somebody else what cleanAlone has to know.
+func withoutJournal(a shimArgs, why error, meta *store.Meta, resp *api.DeleteResponse) error {
+	o, err := options.Load(a.bundle)
+	if err != nil {
+		return fmt.Errorf("%w; repair or remove that file, and delete the container again", err)
+	}
+	meta.Runtime, meta.Root, meta.SystemdCgroup = o.Binary, o.Root, o.SystemdCgroup
+	if pid, status, at, err := runtime.ReadExit(a.bundle); err == nil {
+		resp.Pid, resp.ExitStatus, resp.ExitedAt = uint32(pid), status, timestamppb.New(at)
+	} else if !errors.Is(why, os.ErrNotExist) {
+		fmt.Fprintf(os.Stderr, "container %s: the journal cannot be read, so its exit status is not known: %v\n", a.id, why)
+	}
+	return nil
 }
 
 // removeFromRuntime kills what is left and removes runc's state and cgroup;

@@ -36,7 +36,8 @@ const (
 
 // worker serves the tasks of one group until the keeper's channel ends.
 func worker([]string) error {
-	setLogging()
+	logging := newWorkerLog(os.Getenv("PERDURE_DEBUG") != "")
+	defer logging.flush()
 	debug.SetGCPercent(gcPercent)
 	keeper, err := client.Connect(os.NewFile(controlFD, "keeper"), version)
 	if err != nil {
@@ -51,6 +52,7 @@ func worker([]string) error {
 		Keeper:         keeper,
 		Publisher:      task.NewPublisher(os.Getenv("TTRPC_ADDRESS")),
 		Settle:         settle,
+		Log:            logging,
 		Now:            time.Now,
 		KeeperPID:      welcome.KeeperPID,
 		Namespace:      welcome.Namespace,
@@ -190,15 +192,6 @@ func abandon(keeper *client.Client, service *task.Service, key string, oldest ui
 // settle joins recovery's judgement to the service.
 func settle(ctx context.Context, intent lifecycle.Record, world task.Inspector) (lifecycle.Record, error) {
 	return recovery.Settle(ctx, intent, world)
-}
-
-func setLogging() {
-	if os.Getenv("PERDURE_DEBUG") != "" {
-		_ = log.SetLevel("debug")
-	}
-	_ = log.SetFormat(log.TextFormat)
-	log.L.Logger.SetOutput(client.Stderr{})
-	log.L = log.L.WithField("runtime", "io.containerd.perdure.v2")
 }
 
 // bootID tells this boot of the machine from any other (Linux, random.c).
