@@ -26,8 +26,9 @@ type Config struct {
 	Pod      string    // id of the container whose shim this one joins
 	SharePID int       // pid whose pid namespace is joined, 0: its own
 	Mounts   []specs.Mount
-	Runtime  string // "": daemon.Runtime()
-	Options  any    // runtime options, nil: none
+	Runtime  string         // "": daemon.Runtime()
+	Options  any            // runtime options, nil: none
+	Spec     []oci.SpecOpts // applied last
 }
 
 // podAnnotation is how CRI says which pod a container is of.
@@ -119,7 +120,7 @@ func specOptions(cfg Config, group string) []oci.SpecOpts {
 			Path: fmt.Sprintf("/proc/%d/ns/pid", cfg.SharePID),
 		}))
 	}
-	return options
+	return append(options, cfg.Spec...)
 }
 
 // fifos is where the client's ends of all streams are.

@@ -18,9 +18,9 @@ type Crashes struct{ dir string }
 func NewWithCrashes(t testing.TB) (*Harness, *Crashes) {
 	t.Helper()
 	NeedsPerdure(t)
-	tree, err := daemon.Tree()
+	bin, err := daemon.Bin()
 	Check(t, err)
-	worker := filepath.Join(tree, "bin", "test", "perdure-crashpoints")
+	worker := filepath.Join(bin, "test", "perdure-crashpoints")
 	if _, err := os.Stat(worker); err != nil {
 		t.Fatalf("%v: make integration builds it", err)
 	}

@@ -55,6 +55,8 @@ func decode(envelope *events.Envelope) (Event, error) {
 		e.Container = v.ContainerID
 	case *api.TaskResumed:
 		e.Container = v.ContainerID
+	case *api.TaskCheckpointed:
+		e.Container = v.ContainerID
 	case *api.TaskOOM:
 		e.Container = v.ContainerID
 	default:

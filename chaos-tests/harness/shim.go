@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/wait"
@@ -60,6 +64,25 @@ func (c *Container) KillWorker(ctx context.Context) (int, error) {
 func (c *Container) Socket() (string, error) {
 	address, err := os.ReadFile(filepath.Join(c.h.Bundle(c.h.Namespace, c.ID), "address"))
 	return strings.TrimPrefix(string(address), "unix://"), err
+}
+
+// taskService is the name under which the shim is called. The other one is the
+// same (package conformance uses what containerd prefers).
+const taskService = "containerd.task.v2.Task"
+
+// Call makes a call on the shim's socket, past containerd.
+func (c *Container) Call(ctx context.Context, method string, req, resp proto.Message) error {
+	socket, err := c.Socket()
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	return errgrpc.ToNative(client.Call(ctx, taskService, method, req, resp))
 }
 
 // SignalInit sends a signal to the task's init without asking containerd or the
