@@ -99,18 +99,33 @@ func (r *Runc) Restore(ctx context.Context, intent string, image Image, stdio *I
 	return r.launchedPid(intent, "restore")
 }
 
+// CheckpointError is LoggedError of a dump, with CRIU's words.
+func (r *Runc) CheckpointError(intent string, o CheckpointOptions) error {
+	return r.criuError(r.LoggedError(intent, "checkpoint"), r.workPath(intent, o.WorkPath), dumpLog)
+}
+
+// RestoreError is LoggedError of a restore, with CRIU's words.
+func (r *Runc) RestoreError(intent string, image Image) error {
+	return r.criuError(r.LoggedError(intent, "restore"), r.workPath(intent, image.WorkPath), restoreLog)
+}
+
+// workPath is the caller's, or the intent's own.
+func (r *Runc) workPath(intent, path string) string {
+	if path != "" {
+		return path
+	}
+	return r.file(intent, criuDir)
+}
+
 // criuWork makes CRIU's work directory: the caller's, which stays, or one of the
 // intent's, which done removes.
 func (r *Runc) criuWork(intent, path string) (work string, done func(), err error) {
-	if path != "" {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			return "", nil, fmt.Errorf("container %s: CRIU's work directory: %w", r.ID, err)
-		}
-		return path, func() {}, nil
-	}
-	work = r.file(intent, criuDir)
+	work = r.workPath(intent, path)
 	if err := os.MkdirAll(work, 0o700); err != nil {
 		return "", nil, fmt.Errorf("container %s: CRIU's work directory: %w", r.ID, err)
+	}
+	if path != "" {
+		return work, func() {}, nil
 	}
 	return work, func() { _ = os.RemoveAll(work) }, nil
 }

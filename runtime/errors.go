@@ -69,18 +69,28 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: the caller gave up and the runtime was killed: %w", what, ctx.Err())
 	}
-	text, logged := "", false
 	if intent != "" {
-		text, logged = r.IntentError(intent)
+		if logged := r.LoggedError(intent, op); logged != nil {
+			return logged
+		}
 	}
-	if !logged {
-		text = shorten(err.Error())
-	}
-	if class := classify(op, text); class != nil {
-		return fmt.Errorf("%s: %s: %w", what, text, class)
-	}
-	if logged {
-		return fmt.Errorf("%s: %s", what, text)
+	if class := classify(op, err.Error()); class != nil {
+		return fmt.Errorf("%s: %s: %w", what, shorten(err.Error()), class)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// LoggedError is what the runtime has logged of a failed call, with its class and, of a
+// dump or restore, CRIU's words; nil where it has logged no error. It is the answer of a
+// call whose worker has died, too.
+func (r *Runc) LoggedError(intent, op string) error {
+	text, logged := r.IntentError(intent)
+	if !logged {
+		return nil
+	}
+	err := fmt.Errorf("container %s: OCI runtime %s failed: %s", r.ID, op, text)
+	if class := classify(op, text); class != nil {
+		return fmt.Errorf("%w: %w", err, class)
+	}
+	return err
 }

@@ -213,7 +213,7 @@ func (c *container) settleAtLast(intent lifecycle.Record) {
 func (c *container) settleOpen(intent lifecycle.Record) error {
 	ctx, cancel := c.untilGivenUp(context.Background())
 	defer cancel()
-	outcome, err := c.svc.Settle(ctx, intent, c.inspector())
+	outcome, err := c.judge(ctx, intent)
 	if err != nil {
 		return fmt.Errorf("judge %s: %w", intent.IntentName(), err)
 	}
@@ -225,6 +225,33 @@ func (c *container) settleOpen(intent lifecycle.Record) error {
 	}
 	c.takeExits() // one may have waited for this start to be told
 	return nil
+}
+
+// judge has recovery decide an intent. The runtime's words are given the class
+// that they have when no worker dies.
+func (c *container) judge(ctx context.Context, intent lifecycle.Record) (lifecycle.Record, error) {
+	outcome, err := c.svc.Settle(ctx, intent, c.inspector())
+	if err == nil && outcome.Phase == lifecycle.Failed && outcome.Exit == nil {
+		if logged := c.logged(intent); logged != nil {
+			outcome.Error = journaledError(logged)
+		}
+	}
+	return outcome, err
+}
+
+// logged is the runtime's own error of a failed command.
+func (c *container) logged(intent lifecycle.Record) error {
+	name := intent.IntentName()
+	switch {
+	case intent.Op == lifecycle.OpCheckpoint:
+		params, err := decodeParams[runtime.CheckpointOptions](intent.Params)
+		return errors.Join(err, c.runc.CheckpointError(name, params))
+	case intent.Op == lifecycle.OpStart && intent.Exec == "" && c.restores():
+		return c.runc.RestoreError(name, *c.params.Image)
+	case intent.Op == lifecycle.OpStart && intent.Exec != "":
+		return c.runc.LoggedError(name, "exec")
+	}
+	return c.runc.LoggedError(name, string(intent.Op))
 }
 
 // settle carries out one judgement: streams first, so that an outcome is not

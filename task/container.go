@@ -225,7 +225,7 @@ func (c *container) isGone() bool {
 func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failure error) lifecycle.Record {
 	intent, open := c.state().Open[outcome.Intent]
 	if outcome.Op == lifecycle.OpStart && open && intent.Phase == lifecycle.Launched {
-		judged, err := c.svc.Settle(context.WithoutCancel(ctx), intent, c.inspector())
+		judged, err := c.judge(context.WithoutCancel(ctx), intent)
 		switch {
 		case err != nil:
 			c.svc.warn(c.id, "judge a failed start", err)

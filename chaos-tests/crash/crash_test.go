@@ -11,8 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"perdure/chaos-tests/harness"
 	"perdure/internal/crash"
@@ -63,7 +67,7 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 	tokens := t.TempDir()
 	mount := specs.Mount{Type: "bind", Source: tokens, Destination: "/tokens", Options: []string{"rbind", "rw"}}
 	script := `echo init >> /tokens/init; echo up; trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done`
-	c, err := h.Run(ctx, id, harness.Config{Args: harness.Shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}})
+	c, err := h.Run(ctx, id, harness.Config{Args: harness.Shell(script), Terminal: terminal, Mounts: []specs.Mount{mount}, Stdin: strings.NewReader("")})
 	harness.Check(t, err)
 	pid := c.Task.Pid()
 
@@ -89,6 +93,8 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 		t.Errorf("e3 ended with %d, %v, and said %q", result.Code, err, result.Stdout)
 	}
 
+	freeze(ctx, t, h, c)
+
 	harness.Check(t, c.CheckJournal(ctx))
 	harness.Check(t, c.Load(ctx))
 	if c.Task.Pid() != pid {
@@ -111,7 +117,7 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 	for _, e := range []string{"e1", "e2", "e3"} {
 		events = append(events, "exec-added "+e, "exec-started "+e, "exit "+e)
 	}
-	_, err = h.Events.Expect(limit, id, append(events, "exit", "delete")...)
+	_, err = h.Events.Expect(limit, id, append(events, "paused", "resumed", "exit", "delete")...)
 	harness.Check(t, err)
 	for _, who := range []string{"init", "e1", "e3"} {
 		if text, err := os.ReadFile(filepath.Join(tokens, who)); err != nil || string(text) != who+"\n" {
@@ -120,5 +126,38 @@ func life(ctx context.Context, t *testing.T, h *harness.Harness, id string, term
 	}
 	if text, _ := os.ReadFile(filepath.Join(tokens, "e2")); strings.Count(string(text), "\n") > 1 {
 		t.Errorf("e2 has run %q", text) // it may be killed before it says so
+	}
+}
+
+// freeze is what is done to a container as a whole. The dump fails where CRIU is not there or does not know the
+// kernel: what counts is that the container goes on. Package checkpoint is about dumps that succeed.
+func freeze(ctx context.Context, t *testing.T, h *harness.Harness, c *harness.Container) {
+	t.Helper()
+	harness.Check(t, c.Task.CloseIO(ctx, client.WithStdinCloser))
+	harness.Check(t, c.Task.Pause(ctx))
+	expectStatus(ctx, t, c, client.Paused)
+	harness.Check(t, c.Task.Resume(ctx))
+	limit := int64(77)
+	harness.Check(t, c.Task.Update(ctx, client.WithResources(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}})))
+	_, err := h.Client().TaskService().Checkpoint(ctx, &tasks.CheckpointTaskRequest{ContainerID: c.ID, Options: leaveRunning(t)})
+	if err != nil && !strings.Contains(err.Error(), "checkpoint failed") {
+		t.Errorf("checkpoint: %v", err)
+	}
+	expectStatus(ctx, t, c, client.Running)
+}
+
+func leaveRunning(t *testing.T) *anypb.Any {
+	t.Helper()
+	any, err := typeurl.MarshalAnyToProto(&options.CheckpointOptions{ImagePath: t.TempDir()})
+	harness.Check(t, err)
+	return any
+}
+
+func expectStatus(ctx context.Context, t *testing.T, c *harness.Container, want client.ProcessStatus) {
+	t.Helper()
+	status, err := c.Task.Status(ctx)
+	harness.Check(t, err)
+	if status.Status != want {
+		t.Errorf("the container is %s, want %s", status.Status, want)
 	}
 }

@@ -48,6 +48,7 @@ func All() []string {
 		{"resume", command},
 		{"update", command},
 		{"checkpoint", command},
+		{"close-io", []Position{AfterOutcome}},
 		{"exec-exec", []Position{AfterOutcome}},
 		{"exec-start", launch},
 		{"exec-kill", command},
