@@ -1,7 +1,7 @@
 package runtime
 
 import (
-	"os"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -43,23 +43,49 @@ func TestProcessesOfACgroup(t *testing.T) {
 	stdio.Exited()
 }
 
-func TestRootCgroupIsRefused(t *testing.T) {
-	for _, path := range []string{"/", "//", "/."} {
-		if dir, err := below(1, "/sys/fs/cgroup/pids", path); err == nil {
-			t.Errorf("%q: %s", path, dir)
+// A process in the root of a hierarchy is in nobody's cgroup: everything of the machine
+// is in or below it.
+func TestRootCgroupIsNobodys(t *testing.T) {
+	mounts := map[string]cgroupMount{"memory": {point: "/sys/fs/cgroup/memory"}, "pids": {point: "/sys/fs/cgroup/pids"}, unified: {point: "/sys/fs/cgroup/unified"}}
+	for _, text := range []string{"", "0::/\n", "1:memory://\n", "1:memory:/.\n2:pids:/\n0::/\n", "1:memory:/..\n", "1:memory:/../a\n", "0::/a (deleted)\n", "9:devices:/a\n"} {
+		if g, err := parseCgroup(text, mounts); err == nil {
+			t.Errorf("%q: %v", text, g.dirs)
 		}
 	}
-	if dir, err := below(1, "/sys/fs/cgroup/pids", "/a"); err != nil || dir != "/sys/fs/cgroup/pids/a" {
-		t.Errorf("%s, %v", dir, err)
-	}
-	text, err := os.ReadFile("/proc/self/cgroup")
+	g, err := parseCgroup("2:pids:/a/b\n1:memory:/\n0::/\n", mounts)
 	must(t, err)
-	if !strings.Contains(string(text), ":pids:/\n") {
-		return
+	if dir := g.dir("memory", "pids"); dir != "/sys/fs/cgroup/pids/a/b" || len(g.dirs) != 1 {
+		t.Errorf("%v", g.dirs)
 	}
-	start, err := StartTime(os.Getpid())
+	again, err := parseCgroup(g.String(), mounts)
+	if err != nil || !maps.Equal(again.dirs, g.dirs) || again.String() != "2:pids:/a/b" {
+		t.Errorf("what was journaled reads as %v, %v", again.dirs, err)
+	}
+}
+
+func TestCgroupMounts(t *testing.T) {
+	mounts, err := readCgroupMounts(strings.NewReader(`22 1 254:0 / / rw,relatime - ext4 /dev/root rw
+30 22 0:27 / /sys/fs/cgroup rw,relatime shared:4 - tmpfs tmpfs rw,mode=755
+31 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:5 - cgroup cgroup rw,cpu,cpuacct
+34 30 0:31 /docker/abc /sys/fs/cgroup/memory ro,relatime - cgroup cgroup rw,memory
+39 30 0:36 / /sys/fs/cgroup/systemd rw,relatime - cgroup systemd rw,xattr,name=systemd
+40 30 0:37 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+50 22 0:37 / /elsewhere rw,relatime - cgroup2 cgroup2 rw
+`))
 	must(t, err)
-	if pids, err := Processes(os.Getpid(), start); err == nil {
-		t.Errorf("%d processes of the whole machine", len(pids))
+	g, err := parseCgroup("5:cpu,cpuacct:/x\n4:memory:/docker/abc/x\n1:name=systemd:/x\n0::/x\n", mounts)
+	must(t, err)
+	want := map[string]string{
+		"cpu": "/sys/fs/cgroup/cpu,cpuacct/x", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct/x", "memory": "/sys/fs/cgroup/memory/x",
+		"name=systemd": "/sys/fs/cgroup/systemd/x", unified: "/sys/fs/cgroup/unified/x",
+	}
+	if !maps.Equal(g.dirs, want) || g.version2() {
+		t.Errorf("%v, version 2: %v", g.dirs, g.version2())
+	}
+	if g, err := parseCgroup("1:name=systemd:/x\n0::/x\n", mounts); err != nil || !g.version2() {
+		t.Errorf("all controllers are version 2's: %v, %v", g.version2(), err)
+	}
+	if dir := mounts["memory"].directory("/docker/abcd"); dir != "/sys/fs/cgroup/memory/docker/abcd" {
+		t.Errorf("a sibling of the shown root is %s", dir)
 	}
 }
