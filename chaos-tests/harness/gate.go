@@ -55,3 +55,6 @@ func (g *Gates) Open(name string) error {
 	_, err := g.gates[name].WriteString("\n")
 	return err
 }
+
+// Path is where a gate is on the host, for hooks.
+func (g *Gates) Path(name string) string { return filepath.Join(g.dir, name) }
