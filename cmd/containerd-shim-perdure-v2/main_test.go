@@ -24,6 +24,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "worker":
 			os.Exit(workerMain())
+		case "shim-cgroup":
+			os.Exit(shimCgroupMain())
 		case "cleanup", "info":
 			fmt.Print(strings.Join(os.Args[1:], " "))
 			os.Exit(0)
@@ -47,6 +49,7 @@ type report struct {
 	PID     int
 	Parent  int
 	Session int
+	Cgroups string
 	OOM     string
 }
 
@@ -65,6 +68,8 @@ func workerMain() int {
 			r := report{Welcome: c.Welcome(), Env: os.Environ(), Args: os.Args, PID: os.Getpid(), Parent: os.Getppid()}
 			r.Dir, _ = os.Getwd()
 			r.Session, _ = unix.Getsid(0)
+			cgroups, _ := os.ReadFile("/proc/self/cgroup")
+			r.Cgroups = string(cgroups)
 			score, _ := os.ReadFile("/proc/self/oom_score_adj")
 			r.OOM = strings.TrimSpace(string(score))
 			b, err := json.Marshal(r)

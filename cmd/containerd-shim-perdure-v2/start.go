@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -125,6 +124,10 @@ func launch(f flags, caller bootstrap, group, path string) (undo func(), err err
 		return nil, fmt.Errorf("removing what a dead keeper left: %w", err)
 	}
 	cleanUp := func() { _ = rendezvous.Remove(path) }
+	if err := prepare(caller); err != nil {
+		cleanUp()
+		return nil, err
+	}
 	listener, err := listen(path)
 	if err != nil {
 		cleanUp()
@@ -147,6 +150,23 @@ func launch(f flags, caller bootstrap, group, path string) (undo func(), err err
 		_, _ = syscall.Wait4(pid, nil, 0, nil)
 		cleanUp()
 	}, nil
+}
+
+// prepare makes this process what the keeper is to be born as: in the cgroup and
+// with the core scheduling cookie that the caller asks for, and likelier a victim
+// than the caller when memory runs out.
+func prepare(caller bootstrap) error {
+	cgroup, err := shimCgroup(caller.options)
+	if err != nil {
+		return err
+	}
+	if cgroup != "" {
+		if err := joinCgroup(cgroup); err != nil {
+			return err
+		}
+	}
+	adjustOOMScore()
+	return shareCore()
 }
 
 func listen(path string) (int, error) {
@@ -188,10 +208,6 @@ func spawn(f flags, caller bootstrap, group string, listener, life int) (int, er
 	}
 	// Whatever start was given besides its three descriptors is not the keeper's.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
-	adjustOOMScore()
-	if err := shareCore(); err != nil {
-		return 0, err
-	}
 	args := []string{self, "-namespace", f.namespace, "-id", group, "-address", f.containerd(caller), "keeper"}
 	pid, err := syscall.ForkExec(self, args, &syscall.ProcAttr{
 		Dir:   "/",
@@ -249,16 +265,17 @@ func adjustOOMScore() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", min(score+1, highest)), 0)
 }
 
-// shareCore gives the keeper and all below it a core scheduling cookie of their
-// own, where containerd asks for it by SCHED_CORE.
+// shareCore gives this process, and so the keeper and all below it, a core
+// scheduling cookie of its own, where containerd asks for it by SCHED_CORE. The
+// cookie is for this process's threads, not for its process group: that may be the
+// caller's, where start is run by hand.
 func shareCore() error {
 	if os.Getenv("SCHED_CORE") == "" {
 		return nil
 	}
-	runtime.LockOSThread() // the thread that forks must have the cookie
-	err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, unix.PR_SCHED_CORE_SCOPE_PROCESS_GROUP, 0)
+	err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, unix.PR_SCHED_CORE_SCOPE_THREAD_GROUP, 0)
 	if err != nil {
-		return fmt.Errorf("core scheduling, which SCHED_CORE asks for: %w", err)
+		return fmt.Errorf("SCHED_CORE asks for core scheduling, which this kernel (CONFIG_SCHED_CORE) or machine (SMT) does not have: %w", err)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type bootstrap struct {
 	ttrpc     string // containerd's addresses; "": not said
 	grpc      string
 	socketDir string
+	options   []message
 }
 
 const (
@@ -38,7 +39,8 @@ const (
 
 // sniff reads BootstrapParams (containerd/api runtime/bootstrap/v1) by hand:
 // instance_id 1, namespace 2, log_level 3, ttrpc address 5, grpc address 6,
-// socket_dir 9. Anything else is not for start.
+// extensions 8 (an Any, 1), socket_dir 9. Anything else is an Any of options, or
+// nothing.
 func sniff(stdin []byte, id, namespace string) bootstrap {
 	b := bootstrap{params: true}
 	var theirID, theirNamespace string
@@ -54,12 +56,18 @@ func sniff(stdin []byte, id, namespace string) bootstrap {
 			b.ttrpc = string(text)
 		case 6:
 			b.grpc = string(text)
+		case 8:
+			_ = protocol.Fields(text, func(number int, text []byte, _ uint64) {
+				if number == 1 {
+					b.options = append(b.options, readAny(text))
+				}
+			})
 		case 9:
 			b.socketDir = string(text)
 		}
 	})
 	if err != nil || theirID != id || theirNamespace != namespace {
-		return bootstrap{}
+		return bootstrap{options: []message{readAny(stdin)}}
 	}
 	return b
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/api/types/runc/options"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -20,34 +20,33 @@ const runtimeName = "io.containerd.perdure.v2"
 // registration of runtime-spec types).
 const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
-// info answers containerd's -info: who the shim is and what its runtime can do.
+// featuresLimit bounds the runtime's answer. containerd waits for -info, and holds
+// up a Create, for as long as it takes.
+const featuresLimit = 3 * time.Second
+
+// info answers containerd's -info: who the shim is and what its runtime can do. As
+// with containerd's own shim a runtime that is not there is an error, and one that
+// has no features command (crun before 1.8.6, youki) is none: containerd does
+// without the answer.
 func info([]string) error {
-	in, err := readOptions()
+	given, o, err := givenOptions()
 	if err != nil {
-		return fmt.Errorf("read options: %w", err)
+		return err
 	}
 	resp := &types.RuntimeInfo{
 		Name:    runtimeName,
 		Version: &types.RuntimeVersion{Version: version, Revision: revision()},
+		Options: given,
 	}
-	var given anypb.Any
-	var o options.Options
-	if len(in) > 0 {
-		if err := proto.Unmarshal(in, &given); err != nil {
-			return fmt.Errorf("stdin is not an Any with runtime options: %w", err)
-		}
-		if given.MessageName() == o.ProtoReflect().Descriptor().FullName() {
-			if err := proto.Unmarshal(given.Value, &o); err != nil {
-				return fmt.Errorf("decode options %s: %w", given.TypeUrl, err)
-			}
-			resp.Options = &given
-		}
+	runc := runtime.New(runtime.Config{Binary: o.Binary})
+	if _, err := exec.LookPath(runc.Binary); err != nil {
+		return fmt.Errorf("the runtime binary %q: %w: install it, or set the binary_name option", runc.Binary, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), featuresLimit)
 	defer cancel()
-	document, err := runtime.New(runtime.Config{Binary: o.BinaryName, Root: o.Root}).Features(ctx)
+	document, err := runc.Features(ctx)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n", err) // older runtimes have no such command; containerd does without
+		fmt.Fprintf(os.Stderr, "%v\n", err)
 	} else {
 		resp.Features = &anypb.Any{TypeUrl: featuresType, Value: document}
 	}

@@ -4,6 +4,7 @@
 //	perdure worker              started by the keeper only
 //	perdure cleanup SHIM-ARGS   containerd-shim-perdure-v2 ... delete
 //	perdure info SHIM-ARGS      containerd-shim-perdure-v2 -info
+//	perdure shim-cgroup         asked by containerd-shim-perdure-v2 ... start
 //	perdure journal BUNDLE      print a container's journal as a timeline
 //	perdure version
 package main
@@ -19,17 +20,18 @@ import (
 var version = "dev"
 
 var commands = map[string]func(args []string) error{
-	"worker":  worker,
-	"cleanup": cleanup,
-	"info":    info,
-	"journal": journal,
-	"version": printVersion,
+	"worker":      worker,
+	"cleanup":     cleanup,
+	"info":        info,
+	"shim-cgroup": shimCgroup,
+	"journal":     journal,
+	"version":     printVersion,
 }
 
 const usage = `usage:
   perdure journal BUNDLE   print a container's journal as a timeline
   perdure version
-Run by the shim, not by people: worker, cleanup, info.
+Run by the shim, not by people: worker, cleanup, info, shim-cgroup.
 `
 
 func main() {
