@@ -44,7 +44,7 @@ func story(t *testing.T) *Journal {
 	init, probe := &lifecycle.Process{Pid: 4711, Start: 98765}, &lifecycle.Process{Pid: 4790, Start: 98801}
 	i := add(lifecycle.Record{Op: lifecycle.OpCreate, Phase: lifecycle.Intent, Request: 101, Params: json.RawMessage(`{"stdout":"/run/io/web-stdout"}`)})
 	add(lifecycle.Record{Intent: i, Phase: lifecycle.Launched})
-	add(lifecycle.Record{Intent: i, Phase: lifecycle.Done, Process: init, Answer: json.RawMessage(`{"pid":4711}`)},
+	add(lifecycle.Record{Intent: i, Phase: lifecycle.Done, Process: init, Cgroup: "0::/k8s.io/web", Answer: json.RawMessage(`{"pid":4711}`)},
 		Event{Topic: "/tasks/create", TypeURL: "containerd.events.TaskCreate", Value: []byte("\n\x03web")})
 	i = add(lifecycle.Record{Op: lifecycle.OpStart, Phase: lifecycle.Intent, Request: 102})
 	add(lifecycle.Record{Intent: i, Phase: lifecycle.Done}, Event{Topic: "/tasks/start", TypeURL: "containerd.events.TaskStart", Value: []byte("\n\x03web")})
@@ -53,7 +53,7 @@ func story(t *testing.T) *Journal {
 	add(lifecycle.Record{Intent: i, Phase: lifecycle.Done, Process: probe})
 	i = add(lifecycle.Record{Op: lifecycle.OpPause, Phase: lifecycle.Intent, Request: 105})
 	add(lifecycle.Record{Intent: i, Phase: lifecycle.Failed, Error: &lifecycle.Error{Code: "Unknown", Message: "runc: freezer\tnot supported\x1b[31m"}})
-	add(lifecycle.Record{Op: lifecycle.OpOOM, Phase: lifecycle.Observed})
+	add(lifecycle.Record{Op: lifecycle.OpOOM, Phase: lifecycle.Observed, OOM: &lifecycle.OOM{Told: 1, Kills: 1}})
 	add(lifecycle.Record{Op: lifecycle.OpExit, Exec: "probe", Phase: lifecycle.Observed, Process: probe,
 		Exit: &lifecycle.Exit{Status: 137, At: clock.Add(17 * time.Millisecond), Source: lifecycle.Reaped}},
 		Event{Topic: "/tasks/exit", TypeURL: "containerd.events.TaskExit", Value: []byte("\n\x03web\x12\x05probe")})

@@ -220,7 +220,7 @@ func (c *Container) effect(r, open Record) error {
 		return c.remove(r, p)
 	}
 	if r.Process != nil && (r.Op == OpCreate || r.Op == OpStart) {
-		p.Process = *r.Process
+		p.Process, p.Cgroup = *r.Process, r.Cgroup
 	}
 	if r.Op == OpCreate || r.Op == OpStart && r.To == Running {
 		p.Started = r.At
@@ -251,14 +251,23 @@ func (c *Container) observe(r Record) error {
 	}
 	p := c.Process(r.Exec)
 	if r.Op == OpOOM {
-		p.OOM = true
-		c.put(p)
-		return nil
+		return c.oom(r, p)
 	}
 	if err := c.exit(r, p); err != nil {
 		return err
 	}
 	p.State, p.Exit = Stopped, r.Exit
+	c.put(p)
+	return nil
+}
+
+// oom takes an oom of the container, which is recorded with init. That it comes before the exit of init is told is
+// left to Check: compaction may have removed the exec that it was told of.
+func (c *Container) oom(r Record, p ProcessState) error {
+	if r.OOM == nil || r.OOM.Told <= p.OOM.Told || r.OOM.Kills < p.OOM.Kills {
+		return &RecordError{r, "an oom has the sums of what is told"}
+	}
+	p.OOM = *r.OOM
 	c.put(p)
 	return nil
 }

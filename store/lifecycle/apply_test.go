@@ -94,9 +94,9 @@ func TestApplyChecksWhatStampWrote(t *testing.T) {
 // TestObservationsOfWhatIsGone: an exit is taken once, and an oom not after it.
 func TestObservationsOfWhatIsGone(t *testing.T) {
 	h := reach(t, Running, None)
-	h.add(Record{Op: OpOOM, Phase: Observed})
+	h.add(Record{Op: OpOOM, Phase: Observed, OOM: &OOM{Told: 1}})
 	h.exit("")
-	if !h.c.Init.OOM || h.c.Init.Exit == nil {
+	if h.c.Init.OOM.Told != 1 || h.c.Init.Exit == nil {
 		t.Errorf("%+v", h.c.Init)
 	}
 	p := h.c.Init.Process
@@ -104,8 +104,35 @@ func TestObservationsOfWhatIsGone(t *testing.T) {
 	if err := h.try(Record{Op: OpExit, Phase: Observed, Process: &p, Exit: h.c.Init.Exit}); !errors.As(err, &illegal) {
 		t.Errorf("a second exit: %v", err)
 	}
-	if err := h.try(Record{Op: OpOOM, Phase: Observed}); !errors.As(err, &illegal) {
+	if err := h.c.Check(OpOOM, ""); !errors.As(err, &illegal) {
 		t.Errorf("an oom after the exit: %v", err)
+	}
+}
+
+// TestOOM: the sums grow; what kills an exec of an init that has ended is told before that exec's exit, and so
+// before init's.
+func TestOOM(t *testing.T) {
+	h := reach(t, Running, Running)
+	h.add(Record{Op: OpOOM, Phase: Observed, OOM: &OOM{Told: 1, Kills: 2}})
+	h.add(Record{Op: OpOOM, Phase: Observed, OOM: &OOM{Told: 2, Kills: 2}}) // a notification without a kill
+	var broken *RecordError
+	for _, sums := range []*OOM{nil, {Told: 2, Kills: 3}, {Told: 3, Kills: 1}} {
+		if err := h.try(Record{Op: OpOOM, Phase: Observed, OOM: sums}); !errors.As(err, &broken) {
+			t.Errorf("%+v: %v", sums, err)
+		}
+	}
+	h.exit("")
+	if err := h.c.Check(OpOOM, ""); err != nil {
+		t.Errorf("while an exec lives: %v", err)
+	}
+	h.add(Record{Op: OpOOM, Phase: Observed, OOM: &OOM{Told: 3, Kills: 3}})
+	h.exit("a")
+	var illegal *IllegalError
+	if err := h.c.Check(OpOOM, ""); !errors.As(err, &illegal) {
+		t.Errorf("after the exit of init may be told: %v", err)
+	}
+	if want := (OOM{Told: 3, Kills: 3}); h.c.Init.OOM != want {
+		t.Errorf("%+v", h.c.Init.OOM)
 	}
 }
 

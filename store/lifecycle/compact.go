@@ -25,7 +25,7 @@ func (r Record) Entry() Entry {
 //
 //   - everything of an exec that was deleted;
 //   - operations that failed or were undone, and kill, update and checkpoint;
-//   - close-io and oom but the first one of each process;
+//   - close-io but the first one of each process, oom but the last;
 //   - a pause and the resume that ended it, where nothing in between is kept.
 //
 // An operation whose answer may be asked for again stays, and with it the exec it belongs to. At most limit
@@ -118,15 +118,16 @@ func (h *heap) mark(groups ...*group) bool {
 
 // sweep marks what has left no trace in the state of the process.
 func (h *heap) sweep(life []*group) {
-	seen := map[Op]bool{}
+	counts := map[Op]*group{} // the one of each kind that counts
 	for _, g := range life {
-		first := !seen[g.op]
-		if g.op == OpCloseIO || g.op == OpOOM {
-			if g.closed && g.last.Phase != Failed && g.last.Phase != Undone {
-				seen[g.op] = true
-			}
+		switch {
+		case !g.closed || g.last.Phase == Failed || g.last.Phase == Undone:
+		case g.op == OpOOM || counts[g.op] == nil:
+			counts[g.op] = g
 		}
-		if g.closed && !g.pinned && g.traceless(first) {
+	}
+	for _, g := range life {
+		if g.closed && !g.pinned && g.traceless(counts[g.op] == g) {
 			h.mark(g)
 		}
 	}
@@ -134,7 +135,7 @@ func (h *heap) sweep(life []*group) {
 }
 
 // traceless says whether the fold would be the same without the operation.
-func (g *group) traceless(first bool) bool {
+func (g *group) traceless(counts bool) bool {
 	if g.last.Phase == Failed || g.last.Phase == Undone {
 		return true
 	}
@@ -144,7 +145,7 @@ func (g *group) traceless(first bool) bool {
 	case OpPause, OpResume:
 		return g.last.From == g.last.To
 	case OpCloseIO, OpOOM:
-		return !first
+		return !counts
 	case OpCreate, OpStart, OpExec, OpDelete, OpExit:
 	}
 	return false

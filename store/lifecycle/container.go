@@ -15,7 +15,8 @@ type ProcessState struct {
 	Exit        *Exit           `json:"exit,omitempty"`
 	Params      json.RawMessage `json:"params,omitempty"` // of create, or of exec
 	StdinClosed bool            `json:"stdin_closed,omitempty"`
-	OOM         bool            `json:"oom,omitempty"`
+	OOM         OOM             `json:"oom,omitzero"`
+	Cgroup      string          `json:"cgroup,omitempty"` // of init, lines of /proc/PID/cgroup
 }
 
 // Clamp returns an exit's time, moved so that it is not before the start of the process. Writers of exits
@@ -142,6 +143,8 @@ func (c *Container) initForbids(op Op, exec string) string {
 		}
 	case exec != "" && op == OpStart && c.Init.State != Running:
 		return "init is " + string(c.Init.State)
+	case exec == "" && op == OpOOM && c.InitExitTold():
+		return "its exit is told, and nothing but its delete is told after that"
 	case exec == "" && op == OpDelete && c.Live() > 0:
 		return fmt.Sprintf("%d execs are still running", c.Live())
 	}

@@ -110,6 +110,12 @@ func (a *actor) watch(op Op, exec string) {
 			legal = legal && !starting
 		}
 	}
+	if op == OpOOM {
+		r.OOM = &OOM{Told: p.OOM.Told + 1, Kills: p.OOM.Kills + rapid.Uint64Range(0, 2).Draw(a.rt, "kills")}
+		if !legal && a.c.InitExitTold() {
+			return // the writer asks Check first
+		}
+	}
 	if err := a.try(r); (err == nil) != legal {
 		a.rt.Fatalf("%s of %q: legal %t, Apply %v", op, exec, legal, err)
 	}
@@ -200,7 +206,7 @@ func TestOnlyWhatLivesStays(t *testing.T) {
 		h.done(OpKill, "")
 		h.done(OpResume, "")
 		h.done(OpUpdate, "")
-		h.add(Record{Op: OpOOM, Phase: Observed})
+		h.add(Record{Op: OpOOM, Phase: Observed, OOM: &OOM{Told: h.c.Init.OOM.Told + 1}})
 		h.done(OpCloseIO, "")
 	}
 	entries := make([]Entry, len(h.records))
@@ -284,7 +290,11 @@ func ordered(rt *rapid.T, records []Record) {
 			broken = broken || !l.created || l.exited
 			l.exited = true
 		case OpOOM:
-			broken = broken || l.exited
+			live := !l.exited
+			for _, other := range lives {
+				live = live || other.created && !other.exited // one may be starting
+			}
+			broken = broken || !live
 		case OpDelete:
 			broken = broken || !l.created || l.started && !l.exited
 			for exec, other := range lives {

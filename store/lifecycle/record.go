@@ -19,6 +19,8 @@ type Record struct {
 	To      State           `json:"to,omitempty"`      // and after it; equal to From where nothing moved
 	Process *Process        `json:"process,omitempty"` // create done, exec start done, exit
 	Exit    *Exit           `json:"exit,omitempty"`    // exit
+	OOM     *OOM            `json:"oom,omitempty"`     // oom
+	Cgroup  string          `json:"cgroup,omitempty"`  // with the Process of init: its lines of /proc/PID/cgroup
 	Params  json.RawMessage `json:"params,omitempty"`  // the request, in package task's own form
 	Answer  json.RawMessage `json:"answer,omitempty"`  // the answer, in package task's own form
 	Error   *Error          `json:"error,omitempty"`   // failed
@@ -36,6 +38,15 @@ type Exit struct {
 	Status uint32    `json:"status"` // exit code, or 128 + signal
 	At     time.Time `json:"at"`
 	Source Source    `json:"source"`
+}
+
+// OOM counts what was told of a container's running out of memory. Each record has the sums, so that the
+// last one is enough.
+type OOM struct {
+	Told uint64 `json:"told"` // TaskOOM events, this one included
+	// Kills is how many processes in the container's cgroup the kernel has killed, by its own counter, as far
+	// as they are told.
+	Kills uint64 `json:"kills,omitempty"`
 }
 
 // Error is an error answer as it goes to the client.

@@ -10,7 +10,8 @@ type row map[Op]State
 //
 // Where the stock shim and runc leave room, the cells say: an exec may be added to a container that is not
 // yet started, but not to a paused one; close-io is harmless as long as there is a process to name, so that
-// a repeated one is; a container that was created and never started can be deleted (runc kills its init).
+// a repeated one is; a container that was created and never started can be deleted (runc kills its init). An
+// oom of an init that is stopped is one of its execs', while the exit of init is not told because of them.
 var table = map[Kind]map[State]row{
 	Init: {
 		None: {OpCreate: Created},
@@ -26,7 +27,7 @@ var table = map[Kind]map[State]row{
 			OpResume: Running, OpKill: Paused, OpUpdate: Paused, OpCheckpoint: Paused,
 			OpCloseIO: Paused, OpExit: Stopped, OpOOM: Paused,
 		},
-		Stopped: {OpCloseIO: Stopped, OpDelete: Deleted},
+		Stopped: {OpCloseIO: Stopped, OpDelete: Deleted, OpOOM: Stopped},
 		Deleted: {},
 	},
 	Exec: {

@@ -24,7 +24,7 @@ var allowed = map[Kind]map[Op]struct {
 		OpCloseIO:    {[]State{Created, Running, Paused, Stopped}, ""},
 		OpDelete:     {[]State{Created, Stopped}, Deleted},
 		OpExit:       {[]State{Created, Running, Paused}, Stopped},
-		OpOOM:        {[]State{Created, Running, Paused}, ""},
+		OpOOM:        {[]State{Created, Running, Paused, Stopped}, ""},
 	},
 	Exec: {
 		OpExec:    {[]State{None}, Created},
