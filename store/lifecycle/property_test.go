@@ -290,7 +290,7 @@ func ordered(rt *rapid.T, records []Record) {
 			broken = broken || !l.created || l.exited
 			l.exited = true
 		case OpOOM:
-			live := !l.exited
+			live := !l.exited || !l.started // an exit waits for its start to be told
 			for _, other := range lives {
 				live = live || other.created && !other.exited // one may be starting
 			}
