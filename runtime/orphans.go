@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ const (
 )
 
 // WaitOrphans waits for the end of every process that a dead worker left behind for an
-// intent. Where ctx ends, or Config.Timeout has passed since the call, they are killed,
+// intent, or that this one has started for it. Where ctx ends, or Config.Timeout has passed since the call, they are killed,
 // hooks first: one that hangs would have been, had its worker lived. It is the caller
 // who judges what is there then. An error says that a process could not be killed.
 //
@@ -86,7 +87,9 @@ func (r *Runc) orphans(intent string) ([]orphan, error) {
 	if err != nil {
 		return nil, err
 	}
-	candidates := children(r.KeeperPID)
+	candidates := slices.Concat(children(r.KeeperPID), children(os.Getpid()))
+	slices.Sort(candidates)
+	candidates = slices.Compact(candidates) // in tests they are the same
 	if r.KeeperPID == 0 {
 		if candidates, err = allProcesses(); err != nil {
 			return nil, err
@@ -95,14 +98,14 @@ func (r *Runc) orphans(intent string) ([]orphan, error) {
 	marker := []byte(r.marker(intent))
 	var found []orphan
 	for _, pid := range candidates {
-		start, err := StartTime(pid) // before it is looked at: see kill
+		start, parent, err := stat(pid) // before it is looked at: see kill
 		if err != nil || pid == os.Getpid() || mountNamespace(pid) != own {
 			continue
 		}
 		switch {
 		case leads(pid) && carries(pid, marker):
 			found = append(append(found, orphan{pid: pid, start: start}), descendants(pid, own)...)
-		case r.KeeperPID != 0 && executes(pid, program): // the keeper has one worker at a time, this one
+		case r.KeeperPID != 0 && parent == r.KeeperPID && executes(pid, program): // the keeper has one worker at a time, this one
 			found = append(found, orphan{pid: pid, start: start})
 		}
 	}

@@ -83,28 +83,41 @@ func (r *Runc) client(intent string) *runc.Runc {
 	return c
 }
 
-// begin prepares a call: the directory of the intent's files, where there is a bundle
-// for it, the marker by which the next worker recognises the process, and the deadline.
-func (r *Runc) begin(ctx context.Context, intent string, limit time.Duration) (context.Context, context.CancelFunc, error) {
-	err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700)
-	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	return runc.WithExtraEnv(ctx, r.marker(intent)), cancel, nil
-}
-
 // run makes one call of the runtime on behalf of an intent and classifies its error.
 func (r *Runc) run(ctx context.Context, intent, op string, call func(context.Context, *runc.Runc) error) error {
 	return r.runFor(ctx, r.Timeout, intent, op, call)
 }
 
-// runFor is run with a deadline of its own.
+// runFor is run with a limit of its own. Where that, or ctx, ends first the runtime is
+// ended as an orphan is, hooks first: killed itself, it would leave its hooks running,
+// and cgroups that its delete does not know.
 func (r *Runc) runFor(ctx context.Context, limit time.Duration, intent, op string, call func(context.Context, *runc.Runc) error) error {
-	ctx, cancel, err := r.begin(ctx, intent, limit)
-	if err != nil {
-		return err
+	err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700) // of the intent's files, where there is a bundle for it
+	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return r.explain(ctx, intent, op, call(ctx, r.client(intent)))
+	returned, ended := make(chan struct{}), make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() { ended <- r.endCall(ctx, intent, returned) })
+	err = call(runc.WithExtraEnv(context.WithoutCancel(ctx), r.marker(intent)), r.client(intent))
+	close(returned)
+	if !stop() {
+		err = errors.Join(err, <-ended)
+	}
+	return r.explain(ctx, intent, op, err)
+}
+
+// endCall ends the runtime until its call has returned: it may not be forked yet.
+func (r *Runc) endCall(ctx context.Context, intent string, returned <-chan struct{}) error {
+	for {
+		if err := r.WaitOrphans(ctx, intent); err != nil {
+			return err
+		}
+		select {
+		case <-returned:
+			return nil
+		case <-time.After(orphanRound):
+		}
+	}
 }
