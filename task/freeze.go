@@ -2,9 +2,11 @@ package task
 
 import (
 	"context"
+	"fmt"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"perdure/runtime"
@@ -42,9 +44,22 @@ func (s *Service) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Em
 
 // thaw takes back a pause that did not succeed, and lets a frozen container end.
 func (c *container) thaw() {
-	if err := c.runc.Resume(context.Background(), "thaw"); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+	cgroup, err := c.cgroup()
+	if err == nil {
+		err = cgroup.Thaw()
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
 		c.svc.warn(c.id, "thaw the cgroup", err)
 	}
+}
+
+// cgroup is the container's, as it was journaled when its init came up.
+func (c *container) cgroup() (runtime.Cgroup, error) {
+	init := c.state().Init
+	if init.Cgroup == "" { // none was to be read then
+		return runtime.CgroupOf(init.Process.Pid, init.Process.Start)
+	}
+	return runtime.ParseCgroup(init.Cgroup)
 }
 
 // updateParams are journaled with an update.
@@ -78,5 +93,17 @@ func (s *Service) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsRespo
 	if err != nil {
 		return nil, err
 	}
-	return nil, errorf(errdefs.ErrNotImplemented, "container %s: stats", c.id)
+	cgroup, err := c.cgroup()
+	if err != nil {
+		return nil, fmt.Errorf("container %s: stats: %w", c.id, err)
+	}
+	metrics, err := cgroup.Stats()
+	if err != nil {
+		return nil, fmt.Errorf("container %s: stats: %w", c.id, err)
+	}
+	stats, err := typeurl.MarshalAnyToProto(metrics)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: stats: %w", c.id, err)
+	}
+	return &api.StatsResponse{Stats: stats}, nil
 }
