@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -145,7 +147,10 @@ func TestDeadline(t *testing.T) {
 
 	short, cancel := context.WithTimeout(ctx, limit/20)
 	defer cancel()
-	err = anchor.Call(short, "Create", &api.CreateTaskRequest{ID: "slow", Bundle: bundle}, &emptypb.Empty{})
+	req := &api.CreateTaskRequest{ID: "slow", Bundle: bundle, Rootfs: []*types.Mount{{
+		Type: "bind", Source: filepath.Join(h.Bundle(h.Namespace, anchor.ID), "rootfs"), Options: []string{"rbind", "rw"},
+	}}}
+	err = anchor.Call(short, "Create", req, &emptypb.Empty{})
 	if !errdefs.IsDeadlineExceeded(err) && short.Err() == nil {
 		t.Errorf("create in vain: %v", err)
 	}
@@ -158,7 +163,7 @@ func TestDeadline(t *testing.T) {
 	}))
 	harness.Check(t, gates.Open("hook"))
 	resp := &api.CreateTaskResponse{}
-	harness.Check(t, anchor.Call(ctx, "Create", &api.CreateTaskRequest{ID: "slow", Bundle: bundle}, resp))
+	harness.Check(t, anchor.Call(ctx, "Create", req, resp))
 	if resp.Pid == 0 {
 		t.Error("the id cannot be used again")
 	}
