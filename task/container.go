@@ -121,6 +121,7 @@ func (c *container) commit(events []store.Event, records ...lifecycle.Record) ([
 	if err != nil {
 		return nil, fmt.Errorf("container %s: write journal: %w", c.id, err)
 	}
+	debugRecords(c.id, written)
 	before.next = &view{Container: state, changed: make(chan struct{})}
 	c.view.Store(before.next)
 	close(before.changed)

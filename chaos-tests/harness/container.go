@@ -27,6 +27,7 @@ type Config struct {
 	SharePID int       // pid whose pid namespace is joined, 0: its own
 	Mounts   []specs.Mount
 	Runtime  string         // "": daemon.Runtime()
+	Binary   string         // path of the shim to use for it instead (CRI's runtime_path), "": as Runtime says
 	Options  any            // runtime options, nil: none
 	Spec     []oci.SpecOpts // applied last
 }
@@ -90,7 +91,11 @@ func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container
 }
 
 func (c *Container) createTask(ctx context.Context, cfg Config) error {
-	task, err := c.NewTask(ctx, c.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal))
+	var opts []client.NewTaskOpts
+	if cfg.Binary != "" {
+		opts = append(opts, client.WithRuntimePath(cfg.Binary))
+	}
+	task, err := c.NewTask(ctx, c.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal), opts...)
 	if err != nil {
 		return fmt.Errorf("create task %s: %w", c.ID, err)
 	}

@@ -95,21 +95,43 @@ func end(a shimArgs) (*api.DeleteResponse, error) {
 			return nil, fmt.Errorf("is the shim alive: %w", err)
 		}
 	}
-	if dead {
-		return cleanAlone(a)
+	if !dead {
+		resp := &api.DeleteResponse{}
+		err := askShim(socket, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
+		switch {
+		case err == nil:
+			return resp, nil
+		case errdefs.IsNotFound(err):
+			return cleanAlone(a)
+		}
+		if dead, _ := rendezvous.Dead(socket); !dead { // else it died meanwhile
+			return nil, fmt.Errorf("the shim lives and has not ended it: %w", err)
+		}
 	}
-	resp := &api.DeleteResponse{}
-	err = askShim(socket, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
-	switch {
-	case err == nil:
-		return resp, nil
-	case errdefs.IsNotFound(err):
-		return cleanAlone(a)
+	resp, err := cleanAlone(a)
+	if err == nil && socket != "" {
+		buryKeeper(socket)
 	}
-	if dead, _ := rendezvous.Dead(socket); dead { // it died meanwhile
-		return cleanAlone(a)
+	return resp, err
+}
+
+// buryKeeper removes the socket and the locks of a dead keeper. A start, or the
+// `delete` of another member of the pod, that is at it already is left to it; what
+// stays is in nobody's way.
+func buryKeeper(socket string) {
+	if _, err := os.Lstat(socket + ".keeper"); err != nil {
+		return // it has left in good order, or was another shim's
 	}
-	return nil, fmt.Errorf("the shim lives and has not ended it: %w", err)
+	lock, err := rendezvous.LockStart(socket, 0)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
+	dead, err := rendezvous.Dead(socket)
+	serving, failed := rendezvous.Connectable(socket)
+	if err == nil && failed == nil && dead && !serving {
+		_ = rendezvous.Remove(socket)
+	}
 }
 
 // socketOf is the socket of the shim that served a bundle, as the bundle's file
@@ -163,8 +185,8 @@ func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 	}
 	if resp.ExitedAt == nil {
 		resp.ExitedAt = timestamppb.Now()
-		if killed {
-			resp.ExitStatus = killedStatus
+		if killed != 0 {
+			resp.Pid, resp.ExitStatus = uint32(killed), killedStatus
 		}
 	}
 	if err := runtime.UnmountRootfs(a.bundle); err != nil {
@@ -193,18 +215,20 @@ func withoutJournal(a shimArgs, why error, meta *store.Meta, resp *api.DeleteRes
 }
 
 // removeFromRuntime kills what is left and removes runc's state and cgroup;
-// killed tells that the init was alive.
-func removeFromRuntime(ctx context.Context, meta store.Meta) (killed bool, err error) {
+// killed is the pid of an init that was alive, 0 if none was.
+func removeFromRuntime(ctx context.Context, meta store.Meta) (killed int, err error) {
 	runc := runtime.New(runtime.Config{
 		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
 		Binary: meta.Runtime, Root: meta.Root, SystemdCgroup: meta.SystemdCgroup,
 	})
 	st, err := runc.State(ctx)
 	if errdefs.IsNotFound(err) {
-		return false, nil
+		return 0, nil
 	}
-	live := err == nil && st.Status != "stopped"
-	return live, runc.Delete(ctx, "cleanup", true)
+	if err == nil && st.Status != "stopped" {
+		killed = st.Pid
+	}
+	return killed, runc.Delete(ctx, "cleanup", true)
 }
 
 // publishRest sends the events that no worker is left to send. What does not
