@@ -3,6 +3,8 @@ package task
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
@@ -36,6 +38,9 @@ type deleteAnswer struct {
 // because the bundle goes away within milliseconds of the answer.
 func (s *Service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
 	c, err := s.settled(ctx, r.ID)
+	if answer, ok := s.lastAnswers.get(r.ID); ok && r.ExecID == "" && errdefs.IsNotFound(err) {
+		return answer.response(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +59,55 @@ func (s *Service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.Delete
 	if err != nil {
 		return nil, err
 	}
-	resp := &api.DeleteResponse{Pid: answer.Pid, ExitStatus: answer.Status}
-	if !answer.At.IsZero() {
-		resp.ExitedAt = timestamppb.New(answer.At)
+	return answer.response(), nil
+}
+
+func (a deleteAnswer) response() *api.DeleteResponse {
+	resp := &api.DeleteResponse{Pid: a.Pid, ExitStatus: a.Status}
+	if !a.At.IsZero() {
+		resp.ExitedAt = timestamppb.New(a.At)
 	}
-	return resp, nil
+	return resp
+}
+
+// lastAnswers are what the last Deletes of inits were answered with, for
+// clients that had gone when the answer came and ask again. An id that is
+// created again is another's.
+type lastAnswers struct {
+	mu     sync.Mutex
+	ids    []string // oldest first
+	answer map[string]deleteAnswer
+}
+
+// answersKept bounds lastAnswers: a client asks again within moments.
+const answersKept = 16
+
+func (l *lastAnswers) put(id string, a deleteAnswer) {
+	l.forget(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.answer == nil {
+		l.answer = map[string]deleteAnswer{}
+	}
+	if l.ids = append(l.ids, id); len(l.ids) > answersKept {
+		delete(l.answer, l.ids[0])
+		l.ids = l.ids[1:]
+	}
+	l.answer[id] = a
+}
+
+func (l *lastAnswers) get(id string) (deleteAnswer, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.answer[id]
+	return a, ok
+}
+
+func (l *lastAnswers) forget(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = slices.DeleteFunc(l.ids, func(other string) bool { return other == id })
+	delete(l.answer, id)
 }
 
 // waitTold waits for a stopped init's exit to be told: its execs are dying.
@@ -174,6 +223,7 @@ func (c *container) depart(request uint64) error {
 	if c.gone {
 		return nil
 	}
+	c.svc.lastAnswers.put(c.id, c.deleted(""))
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	if c.outbox.drained(ctx) != nil {

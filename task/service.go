@@ -40,6 +40,8 @@ type Service struct {
 	resting chan struct{}
 	failed  chan error
 
+	lastAnswers lastAnswers
+
 	mu         sync.Mutex
 	containers map[string]*container   // by container id; creating ones included
 	creating   map[string]struct{}     // ids between the answer "not there" and their entry above
@@ -117,6 +119,7 @@ func (s *Service) reserve(id string) error {
 		return errorf(errdefs.ErrAlreadyExists, "container %s: the task exists already", id)
 	}
 	s.creating[id] = struct{}{}
+	s.lastAnswers.forget(id)
 	return nil
 }
 
