@@ -33,6 +33,10 @@ type Descriptors interface {
 //	stdout.fifo                  held: nothing left to copy, what the client has not read yet is kept for it
 //	stdout.fifo stdout           copied: from the process's pipe (stdout) to the client's fifo
 //	stdout.fifo console          copied: from the terminal
+//	stdout.stage .mark .file     appended to a file: see appender; with stdout or console beside them like a fifo
+//	logger stdout stderr         the logger reads the process's pipes, which are held open for reading
+//	logger stdout stdout.fifo    likewise, with a terminal that is copied to the pipe (stdout.fifo writes to it)
+//	stdout stderr                the logger has ended: what is written is thrown away
 //	stdin.fifo stdin stdin.hold  fed: from the client's fifo to the process's pipe
 //	stdin.fifo stdin             fed until the fifo's last writer is gone (CloseStdin was called)
 //	anchor/...                   the client's fifos, held while the rest is being made
@@ -42,6 +46,10 @@ const (
 	nameAnchor     = "anchor"
 	nameFifo       = ".fifo"
 	nameHold       = ".hold"
+	nameFile       = ".file"
+	nameStage      = ".stage"
+	nameMark       = ".mark"
+	nameLogger     = "logger" // its pidfd
 	nameConsole    = "console"
 	nameListener   = "console.listener"
 	nameConnection = "console.connection"

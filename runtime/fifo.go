@@ -4,19 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
-
-// checkPath refuses what is not the path of a fifo before anything is opened.
-func checkPath(path string) error {
-	if scheme, _, ok := strings.Cut(path, "://"); ok && !strings.Contains(scheme, "/") {
-		return fmt.Errorf("stdio %s: %s:// is not supported, use a fifo: %w", path, scheme, errdefs.ErrNotImplemented)
-	}
-	return nil
-}
 
 // findFifo returns a descriptor without access (O_PATH) of the client's fifo: so
 // what turns out not to be a fifo is not opened, and nothing blocks.
@@ -89,6 +80,19 @@ func pipe(name string, oursReads bool, uid, gid int) (ours, theirs *os.File, err
 		return nil, nil, fmt.Errorf("pipe for %s: %w", name, err)
 	}
 	return ours, theirs, nil
+}
+
+// blockingPipe makes a pipe for two processes, neither of which is this one.
+func blockingPipe(name string, uid, gid int) (read, write *os.File, err error) {
+	read, write, err = pipe(name, true, uid, gid)
+	if err == nil {
+		err = control(read, func(fd int) error { return unix.SetNonblock(fd, false) })
+	}
+	if err != nil {
+		closeAll(read, write)
+		return nil, nil, fmt.Errorf("pipe for %s: %w", name, err)
+	}
+	return read, write, nil
 }
 
 // unread is the number of bytes in a pipe or fifo.

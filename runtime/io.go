@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
-// Stdio is what the client asked for: paths of fifos, empty for /dev/null. With a
-// terminal stderr is not used.
+// Stdio is what the client asked for: paths of fifos, empty for /dev/null; for stdout and
+// stderr also the URI of a file (file://) or of a logger (binary://, binary-v2://). With
+// a terminal stderr is not used.
 type Stdio struct {
 	Stdin    string `json:"stdin,omitempty"`
 	Stdout   string `json:"stdout,omitempty"`
@@ -30,6 +33,9 @@ type IOOptions struct {
 	// StdinClosed is set where the client's CloseIO is journaled.
 	StdinClosed bool
 	UID, GID    int // owner of pipes (Config.IoUID, IoGID)
+	// Namespace and ID are what a logger is told: containerd's namespace, and the id of the
+	// container or, for an exec, of the exec.
+	Namespace, ID string
 }
 
 const (
@@ -43,20 +49,21 @@ var names = [...]string{"stdin", "stdout", "stderr"}
 // IO is the stdio of one process. Everything that matters to the process or the client
 // is with the keeper; an IO is one worker's view of it, and copies.
 type IO struct {
-	d      Descriptors
-	prefix string
-	stdio  Stdio
-	opts   IOOptions
-	child  [3]*os.File // the process's ends, until Started
+	d       Descriptors
+	prefix  string
+	stdio   Stdio
+	targets [3]target // what stdio means
+	opts    IOOptions
+	child   [3]*os.File // the process's ends, until Started
 
 	stop chan struct{} // closed by Close and Detach
 	busy sync.WaitGroup
 
 	mu      sync.Mutex
-	files   []*os.File       // closed to end the copying
-	works   int              // that are under way
-	pumps   map[string]*pump // those of them that copy, by the name of what they read from
-	outputs [3]*output       // stdout and stderr, where the client wants them
+	files   []*os.File              // closed to end the copying
+	works   int                     // that are under way
+	idle    map[string]*atomic.Bool // which of them only wait, by the name of what they wait for
+	outputs [3]*output              // stdout and stderr, where the client wants them
 	master  *os.File
 	fed     bool // the copying to stdin has begun, where it is a pipe
 	gone    bool // the process has ended
@@ -66,9 +73,13 @@ type IO struct {
 // OpenIO makes the stdio of a process that is about to be launched. Everything is with
 // the keeper when it returns. It may be called again for a process whose launch did not
 // happen: readers do not see an end in between. Errors are errdefs.ErrInvalidArgument
-// where a path is missing or no fifo, errdefs.ErrNotImplemented for a URI.
+// where a path or URI cannot be used. It may wait for a logger to get ready, at most
+// readyTimeout; of one that does not nothing is left.
 func OpenIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
-	io := newIO(d, prefix, s, o)
+	io, err := newIO(d, prefix, s, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", prefix, err)
+	}
 	if err := io.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", prefix, err), io.Close())
 	}
@@ -78,7 +89,10 @@ func OpenIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
 // ResumeIO is the next worker's view of the stdio of a process that was launched. It
 // goes on copying where the last worker was killed, wherever that was.
 func ResumeIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
-	io := newIO(d, prefix, s, o)
+	io, err := newIO(d, prefix, s, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", prefix, err)
+	}
 	if err := io.resume(); err != nil {
 		io.Detach()
 		return nil, fmt.Errorf("%s: %w", prefix, err)
@@ -86,18 +100,19 @@ func ResumeIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
 	return io, nil
 }
 
-func newIO(d Descriptors, prefix string, s Stdio, o IOOptions) *IO {
-	if s.Terminal {
-		s.Stderr = "" // clients name one and do not make it
+func newIO(d Descriptors, prefix string, s Stdio, o IOOptions) (*IO, error) {
+	targets, err := parseTargets(s)
+	if err != nil {
+		return nil, err
 	}
-	io := &IO{d: d, prefix: prefix, stdio: s, opts: o, stop: make(chan struct{})}
-	for i, path := range []string{stdout: s.Stdout, stderr: s.Stderr} {
+	io := &IO{d: d, prefix: prefix, stdio: s, targets: targets, opts: o, stop: make(chan struct{}), idle: map[string]*atomic.Bool{}}
+	for i, t := range targets {
 		// A terminal is always copied: a process must not block on a screen nobody watches.
-		if i == stdout && s.Terminal || i != stdin && path != "" && !s.Terminal {
-			io.outputs[i] = &output{io: io, name: names[i], path: path, copied: make(chan struct{})}
+		if i == stdout && s.Terminal || i != stdin && t.kind != toNull {
+			io.outputs[i] = &output{io: io, name: names[i], target: t, copied: make(chan struct{})}
 		}
 	}
-	return io
+	return io, nil
 }
 
 // Started is called when the runtime has returned, in this worker or an earlier one.
@@ -122,10 +137,14 @@ func (io *IO) Started() error {
 }
 
 // Resize sets the size of the terminal; without one it does nothing, as the stock shim.
+// The terminal of a process that has ended is errdefs.ErrFailedPrecondition.
 func (io *IO) Resize(width, height uint16) error {
 	io.mu.Lock()
-	master := io.master
+	master, gone := io.master, io.gone
 	io.mu.Unlock()
+	if gone {
+		return fmt.Errorf("%s: resize: the process has ended: %w", io.prefix, errdefs.ErrFailedPrecondition)
+	}
 	if master == nil {
 		return nil
 	}
@@ -161,19 +180,20 @@ func (io *IO) Exited() {
 	}
 	io.mu.Unlock()
 	closeAll(io.child[:]...)
-	if !first || !io.direct() {
+	if !first {
 		return
 	}
 	for _, o := range io.outputs {
 		if o != nil {
-			o.release()
+			o.exited()
 		}
 	}
 }
 
-// Drained waits until everything the process has written is in the client's fifos. A
-// background child may keep a stream open for as long as it likes, hence ctx. Where
-// the process writes into the fifos itself there is nothing to wait for.
+// Drained waits until everything the process has written is in the client's fifos or
+// files, or read by its logger. A background child may keep a stream open for as long as
+// it likes, hence ctx. Where the process writes into the fifos itself there is nothing to
+// wait for.
 func (io *IO) Drained(ctx context.Context) error {
 	io.Exited()
 	var failed error
@@ -193,11 +213,12 @@ func (io *IO) Drained(ctx context.Context) error {
 	return failed
 }
 
-// Close ends the copying and lets the keeper's descriptors go. What the client has not
-// read then is only there for as long as it has the fifo open.
+// Close ends the copying and the logger, which can take some 18 s, and lets the keeper's
+// descriptors go. What the client has not read then is only there for as long as it has
+// the fifo open.
 func (io *IO) Close() error {
 	io.Detach()
-	err := io.d.Drop(io.prefix)
+	err := errors.Join(endLogger(io.d, io.prefix), io.d.Drop(io.prefix))
 	if io.stdio.Terminal {
 		err = errors.Join(err, io.removeSocket())
 	}
@@ -219,8 +240,6 @@ func (io *IO) Detach() {
 	io.mu.Unlock()
 	io.busy.Wait()
 }
-
-func (io *IO) direct() bool { return io.opts.Direct && !io.stdio.Terminal }
 
 func (io *IO) key(name string) string { return io.prefix + "/" + name }
 
@@ -257,21 +276,22 @@ func (io *IO) do(work func(), files ...*os.File) {
 	})
 }
 
-// pump runs a pump, known by the name of its source meanwhile.
-func (io *IO) pump(name string, p *pump) error {
+// waiting runs a part of some work that mostly waits for a stored descriptor; idle says
+// that it does, and nothing else.
+func (io *IO) waiting(name string, part func() error, idle *atomic.Bool) error {
 	io.mu.Lock()
-	if io.pumps == nil {
-		io.pumps = map[string]*pump{}
-	}
-	io.pumps[name] = p
+	io.idle[name] = idle
 	io.mu.Unlock()
 	defer func() {
 		io.mu.Lock()
 		defer io.mu.Unlock()
-		delete(io.pumps, name)
+		delete(io.idle, name)
 	}()
-	return p.run()
+	return part()
 }
+
+// pump runs a pump, known by the name of its source meanwhile.
+func (io *IO) pump(name string, p *pump) error { return io.waiting(name, p.run, &p.idle) }
 
 // Rest returns the stored descriptors that have to be watched for input while no worker
 // runs. It is false while bytes are on their way, or kept for a client that has not read
@@ -279,8 +299,8 @@ func (io *IO) pump(name string, p *pump) error {
 func (io *IO) Rest() (watch []string, ok bool) {
 	io.mu.Lock()
 	defer io.mu.Unlock()
-	for name, p := range io.pumps {
-		if p.idle.Load() {
+	for name, idle := range io.idle {
+		if idle.Load() {
 			watch = append(watch, io.key(name))
 		}
 	}

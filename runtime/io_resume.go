@@ -18,6 +18,9 @@ func (io *IO) resume() error {
 			return err
 		}
 	}
+	if io.targets[stdout].kind == toLogger {
+		io.watchLogger()
+	}
 	if io.stdio.Terminal {
 		return io.takeTerminal(0)
 	}
@@ -104,20 +107,23 @@ func (io *IO) awaitsConsole() (bool, error) {
 // beginTerminal owns master.
 func (io *IO) beginTerminal(master *os.File) error {
 	out := io.outputs[stdout]
-	fifo, err := out.sink()
+	to, err := out.sink()
+	if err == nil && to == nil {
+		err = errors.New("the keeper holds a terminal but not what it is copied to")
+	}
 	if err != nil {
 		closeAll(master)
 		return err
 	}
 	input, err := io.fetchPollable(names[stdin] + nameFifo)
 	if err != nil {
-		closeAll(master, fifo)
+		closeAll(append(to.files(), master)...)
 		return err
 	}
 	io.mu.Lock()
 	io.master = master
 	io.mu.Unlock()
-	out.copyTerminal(master, fifo)
+	out.copyTerminal(master, to)
 	if input != nil {
 		io.do(func() { io.feed(input, master) }, input)
 	}
@@ -132,13 +138,17 @@ func (io *IO) endTerminal() error {
 		return nil // this worker has seen the end itself
 	default:
 	}
-	fifo, err := io.fetchPollable(out.name + nameFifo)
-	if err != nil {
-		return err
+	var to *sink
+	if out.target.kind != toNull {
+		var err error
+		if to, err = out.sink(); err != nil {
+			return err
+		}
 	}
-	close(out.copied)
-	if fifo != nil {
-		io.do(func() { out.hold(fifo) }, fifo)
+	if to == nil {
+		out.done(nil)
+	} else {
+		io.do(func() { out.finish(to, nil) }, to.files()...)
 	}
 	return errors.Join(io.d.Drop(io.key(names[stdin]+nameHold)), io.d.Drop(io.key(names[stdin]+nameFifo)))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,7 +172,10 @@ func newKillBench(t *testing.T, s Stdio) *killBench {
 	watchD(t)
 	dir := t.TempDir()
 	for _, path := range []*string{&s.Stdin, &s.Stdout} {
-		if *path != "" {
+		switch {
+		case strings.Contains(*path, "://"):
+			*path = strings.ReplaceAll(*path, "DIR", dir)
+		case *path != "":
 			*path = filepath.Join(dir, *path)
 			must(t, unix.Mkfifo(*path, 0o600))
 		}
@@ -198,10 +202,14 @@ func (b *killBench) readStream(k *killings) <-chan error {
 	b.t.Helper()
 	f, err := os.OpenFile(b.job.Stdio.Stdout, os.O_RDONLY, 0)
 	must(b.t, err)
+	return k.check(f, f)
+}
+
+func (k *killings) check(r io.Reader, f *os.File) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		defer f.Close()
-		result <- k.tell(checkPattern(f, k.progress))
+		result <- k.tell(checkPattern(r, k.progress))
 	}()
 	return result
 }

@@ -2,9 +2,12 @@ package runtime
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -114,13 +117,7 @@ func (l *life) run() {
 		closeAll(in)
 	}()
 	defer close(closeIn)
-	go func() {
-		text, err := os.ReadFile(s.Stdout)
-		if err != nil {
-			l.t.Error(err)
-		}
-		read <- string(text)
-	}()
+	go func() { read <- l.output(line + line) }()
 	pid, err := strconv.Atoi(through(l, "the launch", l.keeper.launched))
 	if s.Terminal {
 		cmd := l.terminalProcess("line")
@@ -141,7 +138,31 @@ func (l *life) run() {
 	if err := within(l.t, "the input is written", written); err != nil {
 		l.t.Errorf("killed after %d calls: the client wrote: %v", l.calls, err)
 	}
-	must(l.t, l.keeper.Drop("p"))
+	must(l.t, CloseIO(l.keeper, "p"))
+	if strings.Contains(s.Stdout, "://") {
+		if got := l.output(""); got != line+line {
+			l.t.Errorf("killed after %d calls: %q is written in the end", l.calls, got)
+		}
+	}
+	awaitLoggersEnd(l.t, l.job.Options.Bundle)
+}
+
+// output is what the client has got: of a fifo all to its end, of what is written to a
+// file as much as is wanted.
+func (l *life) output(want string) string {
+	path := l.job.Stdio.Stdout
+	if strings.Contains(path, "://") {
+		path = filepath.Join(l.job.Options.Bundle, "stdout")
+	}
+	for end := deadline(); ; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			l.t.Error(err)
+		}
+		if path == l.job.Stdio.Stdout || len(text) >= len(want) || time.Now().After(end) {
+			return string(text)
+		}
+	}
 }
 
 func TestWorkersAreKilledAfterEachCall(t *testing.T) {
@@ -149,6 +170,11 @@ func TestWorkersAreKilledAfterEachCall(t *testing.T) {
 		"direct":   {Stdio: Stdio{Stdin: "in", Stdout: "out"}, Options: IOOptions{Direct: true}},
 		"pipe":     {Stdio: Stdio{Stdin: "in", Stdout: "out"}},
 		"terminal": {Stdio: Stdio{Stdin: "in", Stdout: "out", Terminal: true}},
+
+		"file":               {Stdio: Stdio{Stdin: "in", Stdout: "file://DIR/stdout"}},
+		"terminal to file":   {Stdio: Stdio{Stdin: "in", Stdout: "file://DIR/stdout", Terminal: true}},
+		"logger":             {Stdio: Stdio{Stdin: "in", Stdout: loggerURI("binary-v2", "ready")}},
+		"terminal to logger": {Stdio: Stdio{Stdin: "in", Stdout: loggerURI("binary-v2", "ready"), Terminal: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for calls, killed := 1, true; killed; calls++ {

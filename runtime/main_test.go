@@ -16,5 +16,8 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
 		os.Exit(roles[role]())
 	}
+	if len(os.Args) > 2 && os.Args[1] == loggerArg {
+		os.Exit(loggerRole(os.Args[2:]))
+	}
 	os.Exit(m.Run())
 }

@@ -35,6 +35,10 @@ type pump struct {
 	splice func(src, dst int) (int, error)
 	held   []byte // read and not yet written; see through
 
+	// begin and moved are nil unless dst is a stage (see appender): called first of all,
+	// and after each splice.
+	begin, moved func() error
+
 	idle atomic.Bool // it waits for the source, and moves nothing
 }
 
@@ -45,12 +49,23 @@ func (p *pump) run() error {
 	if p.splice == nil {
 		p.splice = splice
 	}
+	if p.begin != nil {
+		if err := p.begin(); err != nil {
+			return err
+		}
+	}
+	if err := p.arrived(); err != nil { // what an earlier worker has moved
+		return err
+	}
 	stalls, memory := 0, false
 	for {
 		n, err := p.move()
 		switch {
 		case err == nil && n > 0:
 			stalls = 0
+			if err := p.arrived(); err != nil {
+				return err
+			}
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.EINTR):
@@ -71,6 +86,13 @@ func (p *pump) run() error {
 			return err
 		}
 	}
+}
+
+func (p *pump) arrived() error {
+	if p.moved == nil {
+		return nil
+	}
+	return p.moved()
 }
 
 // move waits for the source to have something and splices once. EAGAIN means that the

@@ -171,8 +171,8 @@ func TestWrongPathsAreRefused(t *testing.T) {
 		{filepath.Join(dir, "missing"), errdefs.IsInvalidArgument},
 		{file, errdefs.IsInvalidArgument},
 		{"/dev/zero", errdefs.IsInvalidArgument},
-		{"file:///tmp/log", errdefs.IsNotImplemented},
-		{"binary:///bin/logger?id=1", errdefs.IsNotImplemented},
+		{"gopher:///tmp/log", errdefs.IsInvalidArgument},
+		{"file://" + dir + "/there/../..", errdefs.IsInvalidArgument},
 	} {
 		for _, s := range []Stdio{{Stdin: c.path, Stdout: fifo}, {Stdout: c.path, Stderr: fifo}, {Stdout: fifo, Stderr: c.path}, {Stdout: c.path, Terminal: true}} {
 			for _, direct := range []bool{true, false} {

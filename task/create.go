@@ -307,6 +307,11 @@ func (c *container) vanish(owed bool) {
 	if err := c.undoCreate(ctx); err != nil {
 		c.svc.warn(c.id, "undo a failed create", err)
 	}
+	if !owed { // a create that is made again ends the logger of the last attempt itself
+		if err := c.closeStreams(""); err != nil {
+			c.svc.warn(c.id, "undo a failed create", err)
+		}
+	}
 	c.forget(owed)
 }
 
@@ -340,6 +345,10 @@ func (c *container) ioPrefix(exec string) string {
 
 func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOptions {
 	p, _ := c.state().process(exec)
+	id := exec // what a logger is told, as with the stock shim
+	if exec == "" {
+		id = c.id
+	}
 	return runtime.IOOptions{
 		Direct:      exec == "" && c.params.PrivatePIDNamespace,
 		Bundle:      c.journal.Meta().Bundle,
@@ -347,6 +356,8 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 		StdinClosed: p.StdinClosed,
 		UID:         c.params.Options.IoUID,
 		GID:         c.params.Options.IoGID,
+		Namespace:   c.journal.Meta().Namespace,
+		ID:          id,
 	}
 }
 

@@ -190,7 +190,7 @@ func (c *container) awaitEnd(ctx context.Context) error {
 func (c *container) closeStreams(exec string) error {
 	err := c.streams.close(exec)
 	if err == nil {
-		err = c.svc.Keeper.Drop(c.ioPrefix(exec))
+		err = runtime.CloseIO(c.svc.Keeper, c.ioPrefix(exec))
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %s: close stdio: %w", c.id, processName(exec), err)
