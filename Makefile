@@ -14,7 +14,7 @@ BINARIES := containerd-shim-perdure-v2 perdure
 export PERDURE_TEST_DOWN ?= 30s
 
 .NOTPARALLEL:
-.PHONY: help build install test unit integration lint demo bench fuzz cover clean
+.PHONY: help build install test unit integration lint conformance demo bench fuzz cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -58,6 +58,19 @@ lint: ## staticcheck and gofmt
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [[ -z $$unformatted ]] || { echo "gofmt: $$unformatted"; exit 1; }
 	staticcheck=$$(scripts/setup lint)/staticcheck; \
 	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./...)
+
+# KILL is how often workers are killed in the third part, RUN a regular
+# expression of tests, RUNC 1.1.5 (the machine's, which must be that) or the
+# version that tools/runc pins, PARTS some of stock, perdure and killed.
+KILL  ?= 300ms
+RUN   ?=
+RUNC  ?=
+PARTS ?= stock,perdure,killed
+conformance: build ## containerd's own client tests: stock shim, perdure, perdure with killed workers (needs root)
+	@scripts/setup tests >/dev/null
+	suite=$$(scripts/setup conformance) runc=$$(scripts/setup runc "$(RUNC)"); \
+	cd chaos-tests && mkdir -p ../bin/test/conformance && go run ./conformance -suite "$$suite" -runc "$$runc" \
+		-logs ../bin/test/conformance -kill $(KILL) -run '$(RUN)' -parts $(PARTS) $(CONFORMANCE)
 
 demo: build ## see a container survive its shim's worker (needs root)
 	@scripts/setup tests >/dev/null

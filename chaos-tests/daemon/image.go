@@ -22,7 +22,7 @@ const Image = "perdure.test/busybox:latest"
 // WriteImage writes an OCI image archive to w, as `ctr image import` takes it:
 // one layer with the host's static busybox and a link for each of its applets.
 func WriteImage(w io.Writer) error {
-	layer, err := layer()
+	layer, err := Layer()
 	if err != nil {
 		return fmt.Errorf("layer of the test image: %w", err)
 	}
@@ -66,8 +66,28 @@ func describe(mediaType string, blob []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(blob), Size: int64(len(blob))}
 }
 
-// layer returns the tar of the image's file system.
-func layer() ([]byte, error) {
+// users are those that tests name, each with a group of its name and number.
+// There is none of number 1000: that is the one without an account.
+var users = []struct {
+	name string
+	id   int
+	home string
+}{
+	{"root", 0, "/root"}, {"daemon", 1, "/"}, {"bin", 2, "/"}, {"sys", 3, "/"},
+	{"www-data", 33, "/"}, {"backup", 34, "/"}, {"nobody", 65534, "/"},
+}
+
+// accounts returns the files /etc/passwd and /etc/group.
+func accounts() (passwd, group []byte) {
+	for _, u := range users {
+		passwd = fmt.Appendf(passwd, "%s:x:%d:%d:%s:%s:/bin/sh\n", u.name, u.id, u.id, u.name, u.home)
+		group = fmt.Appendf(group, "%s:x:%d:\n", u.name, u.id)
+	}
+	return passwd, group
+}
+
+// Layer returns the tar of the image's file system.
+func Layer() ([]byte, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return nil, fmt.Errorf("%w: install busybox-static", err)
@@ -86,8 +106,9 @@ func layer() ([]byte, error) {
 		a.entry(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil)
 	}
 	a.entry(tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}, nil)
-	a.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n"))
-	a.file("etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\n"))
+	passwd, group := accounts()
+	a.file("etc/passwd", 0o644, passwd)
+	a.file("etc/group", 0o644, group)
 	a.file("bin/busybox", 0o755, busybox)
 	for name := range strings.FieldsSeq(string(applets)) {
 		if name != "busybox" {

@@ -32,13 +32,13 @@ func (h *Harness) sweep(ctx context.Context) error {
 		}
 	}
 	for _, dir := range h.cgroups() {
-		errs = append(errs, removeCgroup(dir))
+		errs = append(errs, RemoveCgroup(dir))
 	}
 	return errors.Join(append(errs, os.RemoveAll(h.runcState()))...)
 }
 
-// removeCgroup removes a cgroup and those below it, innermost first.
-func removeCgroup(top string) error {
+// RemoveCgroup removes a cgroup and those below it, innermost first.
+func RemoveCgroup(top string) error {
 	var dirs []string
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {

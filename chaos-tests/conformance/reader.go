@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// outcome is what became of a test.
+type outcome string
+
+const (
+	passed  outcome = "pass"
+	failed  outcome = "FAIL"
+	skipped outcome = "skip"
+	hung    outcome = "HANG"
+	crashed outcome = "CRASH" // the suite's process ended in it
+)
+
+// result is one test in one part.
+type result struct {
+	outcome outcome
+	took    time.Duration
+	output  []string // the last lines that it printed
+}
+
+// outputLines is how much of a test's output is kept for the report.
+const outputLines = 60
+
+// reader makes results of what the suite prints with -test.v=test2json: each
+// line about a test begins with a SYN byte there, so that no output of a test
+// is taken for one.
+type reader struct {
+	part    *part
+	log     io.Writer
+	current string // top-level test that runs now
+	started time.Time
+	output  map[string][]string // by top-level test
+}
+
+const marker = "\x16"
+
+var (
+	began = regexp.MustCompile(`^=== (RUN|CONT|NAME|PAUSE) +(\S*)`)
+	ended = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)`)
+)
+
+var outcomes = map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": skipped}
+
+func newReader(p *part, log io.Writer) *reader {
+	return &reader{part: p, log: log, output: map[string][]string{}}
+}
+
+// take reads one line, and says whether it moved the suite on to another
+// top-level test.
+func (r *reader) take(line string) (moved bool) {
+	fmt.Fprintln(r.log, strings.TrimPrefix(line, marker))
+	// A test's output without a newline at its end comes before a marker.
+	text, event, found := strings.Cut(line, marker)
+	if text != "" {
+		r.keep(text)
+	}
+	if !found {
+		return false
+	}
+	if m := began.FindStringSubmatch(event); m != nil {
+		return r.begin(m[1], top(m[2]))
+	}
+	if m := ended.FindStringSubmatch(event); m != nil {
+		r.finish(m[2], outcomes[m[1]], m[3])
+		return !strings.Contains(m[2], "/")
+	}
+	r.keep(event)
+	return false
+}
+
+func top(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return name
+}
+
+func (r *reader) begin(what, test string) bool {
+	switch {
+	case what == "PAUSE":
+		r.current = ""
+		return true
+	case test == r.current || test == "":
+		return false
+	}
+	r.current, r.started = test, time.Now()
+	return true
+}
+
+func (r *reader) keep(text string) {
+	if r.current == "" {
+		return
+	}
+	lines := append(r.output[r.current], text)
+	if len(lines) > outputLines {
+		lines = lines[len(lines)-outputLines:]
+	}
+	r.output[r.current] = lines
+}
+
+func (r *reader) finish(name string, o outcome, seconds string) {
+	res := result{outcome: o}
+	if s, err := strconv.ParseFloat(seconds, 64); err == nil {
+		res.took = time.Duration(s * float64(time.Second))
+	}
+	res.output = r.output[top(name)]
+	r.part.results[name] = res
+	if name == r.current {
+		r.current = ""
+	}
+}
+
+// end takes note of the end of the suite's process, which is that of the test
+// it was at.
+func (r *reader) end(hangs bool, err error) {
+	if r.current == "" {
+		return
+	}
+	res := result{outcome: crashed, took: time.Since(r.started), output: r.output[r.current]}
+	if hangs {
+		res.outcome = hung
+	} else if err != nil {
+		res.output = append(res.output, err.Error())
+	}
+	r.part.results[r.current] = res
+}
