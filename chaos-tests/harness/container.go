@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -30,6 +31,10 @@ type Config struct {
 	Binary   string         // path of the shim to use for it instead (CRI's runtime_path), "": as Runtime says
 	Options  any            // runtime options, nil: none
 	Spec     []oci.SpecOpts // applied last
+
+	IO       cio.Creator                                             // instead of fifos that Streams reads
+	Task     []client.NewTaskOpts                                    // further options of the task
+	Snapshot func(id string, i client.Image) client.NewContainerOpts // instead of WithNewSnapshot
 }
 
 // podAnnotation is how CRI says which pod a container is of.
@@ -69,10 +74,14 @@ func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container
 	if err != nil {
 		return nil, err
 	}
+	snapshot := client.WithNewSnapshot(id, image)
+	if cfg.Snapshot != nil {
+		snapshot = cfg.Snapshot(id, image)
+	}
 	c.Container, err = h.Client().NewContainer(ctx, id,
 		client.WithImageName(daemon.Image),
 		client.WithSnapshotter(h.snapshotter),
-		client.WithNewSnapshot(id, image),
+		snapshot,
 		client.WithRuntime(c.Runtime, cfg.Options),
 		client.WithNewSpec(specOptions(cfg, c.Group)...),
 	)
@@ -91,11 +100,15 @@ func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container
 }
 
 func (c *Container) createTask(ctx context.Context, cfg Config) error {
-	var opts []client.NewTaskOpts
+	opts := cfg.Task
 	if cfg.Binary != "" {
 		opts = append(opts, client.WithRuntimePath(cfg.Binary))
 	}
-	task, err := c.NewTask(ctx, c.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal), opts...)
+	creator := cfg.IO
+	if creator == nil {
+		creator = c.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal)
+	}
+	task, err := c.NewTask(ctx, creator, opts...)
 	if err != nil {
 		return fmt.Errorf("create task %s: %w", c.ID, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
 )
 
 // ExecConfig says what an exec is to be.
@@ -15,7 +16,8 @@ type ExecConfig struct {
 	ID       string
 	Args     []string
 	Terminal bool
-	Stdin    io.Reader // nil: none
+	Stdin    io.Reader   // nil: none
+	IO       cio.Creator // instead of fifos that Streams reads
 }
 
 // Exec is a process that was added to a running container.
@@ -43,7 +45,11 @@ func (c *Container) AddExec(ctx context.Context, cfg ExecConfig) (*Exec, error) 
 	process.Args = cfg.Args
 	process.Terminal = cfg.Terminal
 	e := &Exec{c: c}
-	added, err := c.Task.Exec(ctx, cfg.ID, &process, e.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal))
+	creator := cfg.IO
+	if creator == nil {
+		creator = e.creator(c.h.fifos(), cfg.Stdin, cfg.Terminal)
+	}
+	added, err := c.Task.Exec(ctx, cfg.ID, &process, creator)
 	if err != nil {
 		return nil, fmt.Errorf("add exec %s to %s: %w", cfg.ID, c.ID, err)
 	}

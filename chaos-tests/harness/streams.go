@@ -115,6 +115,9 @@ func (s *Streams) closeStreams() error {
 // AwaitEnd waits until both outputs have ended. It is an error when that takes
 // longer than limit: something still has them open.
 func (s *Streams) AwaitEnd(limit time.Duration) error {
+	if s.ends == nil {
+		return nil // the client made other ones
+	}
 	done := make(chan struct{})
 	go func(streams cio.IO) { streams.Wait(); close(done) }(s.ends)
 	select {
