@@ -201,7 +201,7 @@ func (d *Daemon) connect(ctx context.Context) error {
 			return fmt.Errorf("it ended: see %s", d.Log())
 		default:
 		}
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, wait.Limit(time.Second))
 		defer cancel()
 		_, err := c.Version(ctx)
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"perdure/chaos-tests/wait"
 )
 
 // Check ends the test if there is an error.
@@ -17,10 +19,10 @@ func Check(t testing.TB, err error) {
 // Shell returns the arguments that run a script.
 func Shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// Within returns a context in the test's namespace that ends after limit, or
-// with the test.
+// Within returns a context in the test's namespace that ends after
+// wait.Limit(limit), or with the test.
 func (h *Harness) Within(t testing.TB, limit time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(h.Context(), limit)
+	ctx, cancel := context.WithTimeout(h.Context(), wait.Limit(limit))
 	t.Cleanup(cancel)
 	return ctx
 }

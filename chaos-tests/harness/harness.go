@@ -124,7 +124,7 @@ func (h *Harness) importImage() error {
 // cleanUp removes everything of the test through containerd, and reports what
 // is still there afterwards.
 func (h *Harness) cleanUp() {
-	ctx, cancel := context.WithTimeout(h.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(h.Context(), wait.Limit(2*time.Minute))
 	defer cancel()
 	if h.watcher != nil {
 		h.watcher.stop()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"perdure/chaos-tests/proc"
+	"perdure/chaos-tests/wait"
 )
 
 // A thread that waits uninterruptibly (state D) for another process instead of
@@ -72,7 +73,7 @@ func (w *stallWatcher) look(now time.Time) {
 			w.since[thread] = now
 			continue
 		}
-		if now.Sub(first) > stallLimit && !w.told[thread] {
+		if now.Sub(first) > wait.Limit(stallLimit) && !w.told[thread] {
 			w.told[thread] = true
 			w.report(thread, now.Sub(first))
 		}

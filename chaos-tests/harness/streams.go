@@ -113,7 +113,7 @@ func (s *Streams) closeStreams() error {
 }
 
 // AwaitEnd waits until both outputs have ended. It is an error when that takes
-// longer than limit: something still has them open.
+// longer than wait.Limit(limit): something still has them open.
 func (s *Streams) AwaitEnd(limit time.Duration) error {
 	if s.ends == nil {
 		return nil // the client made other ones
@@ -123,7 +123,7 @@ func (s *Streams) AwaitEnd(limit time.Duration) error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(limit):
+	case <-time.After(wait.Limit(limit)):
 		return fmt.Errorf("output has not ended within %v", limit)
 	}
 }

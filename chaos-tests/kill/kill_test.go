@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 
 	"perdure/chaos-tests/harness"
+	"perdure/chaos-tests/wait"
 )
 
 const (
@@ -41,7 +42,7 @@ func test(t *testing.T, prepare func(context.Context, *load) []*harness.Containe
 	harness.NeedsPerdure(t)
 	seed := harness.Seed(t)
 	h := harness.New(t)
-	ctx, cancel := context.WithTimeout(h.Context(), testLimit)
+	ctx, cancel := context.WithTimeout(h.Context(), wait.Limit(testLimit))
 	defer cancel()
 	l := newLoad(t, h)
 	stay := prepare(ctx, l)

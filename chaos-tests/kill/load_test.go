@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"perdure/chaos-tests/harness"
+	"perdure/chaos-tests/wait"
 )
 
 // opLimit bounds one operation of the load, kills of its worker included.
@@ -148,7 +149,7 @@ func (l *load) work(ctx context.Context, random *rand.Rand, on []*harness.Contai
 		}
 		op := operations[random.IntN(len(operations))]
 		c := on[random.IntN(len(on))]
-		ctx, cancel := context.WithTimeout(ctx, opLimit)
+		ctx, cancel := context.WithTimeout(ctx, wait.Limit(opLimit))
 		if err := op.do(ctx, l, random, c); err != nil {
 			l.failed(fmt.Errorf("%s on %s: %w", op.name, c.ID, err))
 		}

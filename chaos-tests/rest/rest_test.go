@@ -25,7 +25,7 @@ func start(t *testing.T) (*harness.Harness, context.Context) {
 		t.Skip("the stock shim has no worker that could leave")
 	}
 	h := harness.New(t, "PERDURE_IDLE_MS=100")
-	ctx, cancel := context.WithTimeout(h.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(h.Context(), wait.Limit(2*time.Minute))
 	t.Cleanup(cancel)
 	return h, ctx
 }

@@ -6,12 +6,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"sync"
 	"time"
 )
 
 // interval is the pause between two looks. Short, since a look is cheap and
 // most conditions hold within a few milliseconds.
 const interval = 3 * time.Millisecond
+
+// Limit stretches a time limit that was chosen for a machine of usual speed by
+// PERDURE_TEST_SLOW, a whole number: emulated machines are ten times slower.
+// Until does it by itself. Times that are part of what is tested stay.
+func Limit(d time.Duration) time.Duration { return d * slow() }
+
+var slow = sync.OnceValue(func() time.Duration {
+	text := os.Getenv("PERDURE_TEST_SLOW")
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		panic(fmt.Sprintf("PERDURE_TEST_SLOW is %q: it must be a whole number from 1", text))
+	}
+	return time.Duration(n)
+})
 
 // never marks an error that more waiting does not help against.
 type never struct{ error }
@@ -22,9 +42,10 @@ func (n never) Unwrap() error { return n.error }
 func Never(err error) error { return never{err} }
 
 // Until returns nil as soon as cond does, and an error that names what was
-// awaited, with the last reason given by cond, once limit or ctx has run out or
+// awaited, with the last reason given by cond, once Limit(limit) or ctx has run out or
 // cond has returned an error made by Never. cond is always asked at least once.
 func Until(ctx context.Context, limit time.Duration, what string, cond func() error) error {
+	limit = Limit(limit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(interval)
