@@ -42,6 +42,7 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		c.forget(Owed(c.instance, oldest)) // killed before the intent of its create
 	default:
 		s.enter(c)
+		c.adoptOOM() // before exits come, which may have to be explained
 		c.claimLive()
 		closed := s.exits.opened()
 		s.idle.begin()
@@ -173,6 +174,10 @@ const (
 // recover takes over the stdio and settles the open intents, each on its own: one
 // that waits for a slow runtime holds up nobody whom it does not exclude.
 func (c *container) recover(oldest uint64) {
+	if err := c.tellOOM(false); err != nil {
+		c.svc.warn(c.id, "an OOM could not be journaled; it is tried again", err)
+		c.oomHeard()
+	}
 	c.resumeStreams()
 	c.killRest()
 	open := c.state().Open

@@ -34,6 +34,8 @@ type container struct {
 	view    atomic.Pointer[view]
 	streams streams
 	inbox   inbox
+	oom     oom
+	sweep   sweep
 
 	troubles trouble // of re-adoption
 
@@ -84,6 +86,7 @@ func (c *container) actor() {
 		case decide := <-c.mailbox:
 			decide()
 		case <-c.stopped:
+			c.unwatchOOM()
 			return
 		}
 	}
@@ -372,6 +375,9 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 			return r, fmt.Errorf("container %s: %s: identify process %d: %w", c.id, r.Op, r.Process.Pid, err)
 		}
 		r.Process.Start = start
+		if r.Exec == "" {
+			r.Cgroup = c.accounted(*r.Process)
+		}
 	}
 	var err error
 	gone := !c.do(func() {
@@ -402,6 +408,9 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 	c.runc.Clean(r.IntentName())
 	if r.Process != nil {
 		c.svc.exits.claim(c, r.Exec, *r.Process)
+	}
+	if r.Exec == "" && (r.Op == lifecycle.OpCreate || r.Op == lifecycle.OpStart) {
+		c.oomHeard() // there may be one that was not watched for yet, or had to wait
 	}
 	return r, nil
 }

@@ -22,6 +22,7 @@ const (
 	topicExecStarted = "/tasks/exec-started"
 	topicExit        = "/tasks/exit"
 	topicDelete      = "/tasks/delete"
+	topicOOM         = "/tasks/oom"
 	topicPaused      = "/tasks/paused"
 	topicResumed     = "/tasks/resumed"
 	topicCheckpoint  = "/tasks/checkpointed"

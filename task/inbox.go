@@ -1,19 +1,14 @@
 package task
 
 import (
-	"context"
 	"errors"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
-
 	"perdure/internal/crash"
 	"perdure/runtime"
-	"perdure/store"
 	"perdure/store/lifecycle"
 )
 
@@ -72,7 +67,8 @@ func (c *container) takeExits() {
 	}
 }
 
-// exited journals an exit; false means that its process's start comes first.
+// exited journals an exit; false means that its process's start comes first, or
+// the end of what an init leaves behind.
 func (c *container) exited(a arrival) (done bool, err error) {
 	done = true
 	news := false
@@ -82,6 +78,10 @@ func (c *container) exited(a arrival) (done bool, err error) {
 			return
 		}
 		if _, starting := c.state().Opened(lifecycle.OpStart, a.exec); starting {
+			done = false
+			return
+		}
+		if a.exec == "" && !c.swept() {
 			done = false
 			return
 		}
@@ -102,8 +102,8 @@ func (c *container) exited(a arrival) (done bool, err error) {
 }
 
 // commitExit journals the end of a process, after other records of the same
-// transaction. An exec's is told at once, the init's when no exec lives. Only
-// the actor calls it.
+// transaction and an OOM that may explain it. An exec's is told at once, the
+// init's when no exec lives. Only the actor calls it.
 func (c *container) commitExit(exec string, exit lifecycle.Exit, before ...lifecycle.Record) error {
 	p, _ := c.state().process(exec)
 	p.Exit = &exit
@@ -111,11 +111,15 @@ func (c *container) commitExit(exec string, exit lifecycle.Exit, before ...lifec
 	if p.Process.Pid != 0 {
 		r.Process = &p.Process
 	}
-	var events []store.Event
+	ooms, events := c.untoldOOM(exec == "") // an init's exit is the last that is told
 	if exec != "" {
 		events = append(events, c.exitEvent(exec, p))
 	}
-	_, err := c.commit(events, append(before, r)...)
+	_, err := c.commit(events, slices.Concat(ooms, before, []lifecycle.Record{r})...)
+	if err == nil && len(ooms) > 0 {
+		c.oomExplained(true)
+		crash.Here(string(lifecycle.OpOOM), "", crash.AfterRecord)
+	}
 	return err
 }
 
@@ -135,36 +139,6 @@ func (c *container) recordExit() {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		c.svc.warn(c.id, "write exit.json", err)
 	}
-}
-
-// killRest ends what an init leaves behind where no pid namespace of its own
-// makes the kernel do it; until then the init's exit cannot be told. It goes on
-// until no exec is left, and a later worker goes on with it.
-func (c *container) killRest() {
-	if v := c.state(); c.params.PrivatePIDNamespace || v.Init.State != lifecycle.Stopped || v.Live() == 0 {
-		return
-	}
-	go func() {
-		for v := c.state(); v.Live() > 0; v = c.state() {
-			ctx, cancel := context.WithTimeout(context.Background(), runcTimeout)
-			err := c.runc.KillAll(ctx, "kill-rest", killSignal)
-			cancel()
-			if err != nil && !errdefs.IsNotFound(err) {
-				c.svc.warn(c.id, "kill what the init process left behind", err)
-			}
-			for _, p := range v.Execs { // also those in other cgroups than the init's
-				if p.State == lifecycle.Running {
-					_ = runtime.SignalProcess(p.Process.Pid, p.Process.Start, unix.SIGKILL)
-				}
-			}
-			select {
-			case <-v.changed:
-			case <-c.stopped:
-				return
-			case <-time.After(exitRetry):
-			}
-		}
-	}()
 }
 
 // waitStatus is the status containerd knows: the exit code, or 128 plus the

@@ -90,7 +90,7 @@ func (s *Service) rest() bool {
 	if busy || !s.exits.quiet() {
 		return false
 	}
-	var watch []string
+	var watch []mark
 	for _, c := range containers {
 		names, ok := c.atRest()
 		if !ok {
@@ -98,15 +98,21 @@ func (s *Service) rest() bool {
 		}
 		watch = append(watch, names...)
 	}
-	for _, name := range watch {
-		s.Keeper.Wake(name, unix.EPOLLIN)
+	for _, m := range watch {
+		s.Keeper.Wake(m.name, m.events)
 	}
 	close(s.resting)
 	return true
 }
 
+// mark is a descriptor of the keeper's that wakes a worker, and for what.
+type mark struct {
+	name   string
+	events uint32
+}
+
 // atRest reports whether a container needs no worker, and what could change that.
-func (c *container) atRest() (watch []string, ok bool) {
+func (c *container) atRest() (watch []mark, ok bool) {
 	select {
 	case <-c.adopted:
 	default:
@@ -121,7 +127,15 @@ func (c *container) atRest() (watch []string, ok bool) {
 	if c.outbox.drained(past) != nil {
 		return nil, false
 	}
-	return c.streams.rest()
+	names, ok := c.streams.rest()
+	for _, name := range names {
+		watch = append(watch, mark{name, unix.EPOLLIN})
+	}
+	if w := c.oom.watch.Load(); w != nil && v.Check(lifecycle.OpOOM, "") == nil {
+		name, events := w.Wake()
+		watch = append(watch, mark{name, events})
+	}
+	return watch, ok
 }
 
 // quiet reports whether no exit is held and no process is coming up.

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
@@ -39,6 +40,7 @@ type Service struct {
 	idle    idle
 	resting chan struct{}
 	failed  chan error
+	ooms    func() (*runtime.OOMPoller, error) // made when the first container comes
 
 	lastAnswers lastAnswers
 
@@ -63,6 +65,7 @@ func New(c Config) *Service {
 	}
 	s.resting = make(chan struct{})
 	s.failed = make(chan error, 1)
+	s.ooms = sync.OnceValues(runtime.NewOOMPoller)
 	s.exits = newExits(c.Keeper)
 	s.idle.after, s.idle.check = c.Idle, s.rest
 	return s

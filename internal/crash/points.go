@@ -57,6 +57,7 @@ func All() []string {
 		{"exec-close-io", []Position{AfterOutcome}},
 		{"kill", command},
 		{"exit", observation},
+		{"oom", observation},
 		{"delete", append(command, AfterPublish, BeforeRelease, AfterRelease)},
 		{"publish", []Position{BeforeAck}},
 		{"recover", []Position{BeforeSettle}},

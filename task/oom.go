@@ -1,0 +1,247 @@
+package task
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"perdure/internal/crash"
+	"perdure/runtime"
+	"perdure/store"
+	"perdure/store/lifecycle"
+)
+
+// oom is a container's watch for the kernel killing its processes for want of
+// memory.
+//
+// What counts is the kernel's own counter of the killed, and how far the journal
+// has told it: whatever a dead worker has heard or not, the next one looks and
+// knows. A notification only says when to look: when it comes, when a process of
+// the container ends (before that is journaled, and in the same transaction), and
+// when a worker takes the container over.
+type oom struct {
+	watch atomic.Pointer[runtime.OOMWatch] // nil: there is nothing to watch
+	told  time.Time                        // the last one that this worker has told; the actor's
+
+	mu             sync.Mutex
+	remove         func() // ends the notifications
+	heard, looking bool
+}
+
+// oomGrace is how long after an early notification the kernel may take to count
+// the kill that it is about. A notification without a kill is told after it: the
+// victim is in a cgroup below, the counter of which is another, or the limit is
+// that of the pod.
+const oomGrace = 100 * time.Millisecond
+
+// oomSame is how long after an OOM was told an early notification belongs to it.
+const oomSame = time.Second
+
+// accounted finds the cgroup of an init that has just come up and watches it,
+// before the one who asked for it is answered. What it returns is journaled.
+func (c *container) accounted(p lifecycle.Process) string {
+	g, err := runtime.CgroupOf(p.Pid, p.Start)
+	if err == nil && os.Geteuid() == 0 {
+		err = runtime.EnableControllers(p.Pid, p.Start)
+	}
+	if err != nil && !errdefs.IsNotFound(err) { // it may have ended already
+		c.svc.warn(c.id, "its cgroup is not accounted as it should be", err)
+	}
+	if g.IsZero() {
+		return ""
+	}
+	c.watchOOM(g)
+	return g.String()
+}
+
+// adoptOOM goes on watching for an earlier worker, or begins where that died
+// before it could.
+func (c *container) adoptOOM() {
+	v := c.state()
+	if v.InitExitTold() {
+		return
+	}
+	w, err := runtime.ResumeOOM(c.svc.Keeper, c.oomPrefix())
+	switch {
+	case err == nil:
+		c.heedOOM(w)
+	case !errors.Is(err, os.ErrNotExist):
+		c.svc.warn(c.id, "OOM events may be missed", err)
+	case v.Init.Process.Pid != 0:
+		if g, err := c.cgroup(); err == nil {
+			c.watchOOM(g)
+		}
+	}
+}
+
+func (c *container) oomPrefix() string { return c.key() + "/oom" }
+
+func (c *container) watchOOM(g runtime.Cgroup) {
+	if c.oom.watch.Load() != nil { // a conclusion that is tried again
+		return
+	}
+	w, err := runtime.WatchOOM(c.svc.Keeper, c.oomPrefix(), g)
+	switch {
+	case err == nil:
+		c.heedOOM(w)
+	case errdefs.IsNotFound(err):
+		log.L.WithError(err).WithField("container", c.id).Debug("OOM events are not watched for")
+	default:
+		c.svc.warn(c.id, "OOM events may be missed", err)
+	}
+}
+
+// heedOOM looks whenever there is news. Without a poller the counter is still
+// looked at when a process ends.
+func (c *container) heedOOM(w *runtime.OOMWatch) {
+	c.oom.watch.Store(w)
+	poller, err := c.svc.ooms()
+	var remove func()
+	if err == nil {
+		remove, err = poller.Add(w, c.oomHeard)
+	}
+	if err != nil {
+		c.svc.warn(c.id, "OOM events are told late", err)
+		return
+	}
+	c.oom.mu.Lock()
+	c.oom.remove = remove
+	c.oom.mu.Unlock()
+}
+
+// unwatchOOM lets this worker's part of the watch go. Only the actor calls it.
+func (c *container) unwatchOOM() {
+	w := c.oom.watch.Swap(nil)
+	c.oom.mu.Lock()
+	remove := c.oom.remove
+	c.oom.remove = nil
+	c.oom.mu.Unlock()
+	if remove != nil {
+		remove()
+	}
+	if w != nil {
+		w.Close()
+	}
+}
+
+// oomHeard is called for each notification, and does not block.
+func (c *container) oomHeard() {
+	c.oom.mu.Lock()
+	defer c.oom.mu.Unlock()
+	c.oom.heard = true
+	if !c.oom.looking {
+		c.oom.looking = true
+		go c.oomLooks()
+	}
+}
+
+// oomLooks looks until nothing more was heard.
+func (c *container) oomLooks() {
+	c.svc.idle.begin()
+	defer c.svc.idle.end()
+	for {
+		c.oom.mu.Lock()
+		c.oom.looking, c.oom.heard = c.oom.heard, false
+		looking := c.oom.looking
+		c.oom.mu.Unlock()
+		if !looking {
+			return
+		}
+		c.oomLook()
+	}
+}
+
+// oomLook tells what the counter has. Where an early notification is not explained
+// by that it looks again after a while, and tells it then in any case.
+func (c *container) oomLook() {
+	err := c.tellOOM(false)
+	w := c.oom.watch.Load()
+	if w == nil || err == nil && !w.Notified() {
+		return
+	}
+	wait := oomGrace
+	if err != nil {
+		wait = exitRetry
+	}
+	select {
+	case <-time.After(wait):
+	case <-c.stopped:
+		return
+	}
+	if err = c.tellOOM(true); err != nil {
+		c.svc.warn(c.id, "an OOM could not be journaled; it is tried again", err)
+		c.oomHeard()
+	}
+}
+
+// tellOOM journals and tells what is not told yet; see untoldOOM.
+func (c *container) tellOOM(unexplained bool) (err error) {
+	told := false
+	c.do(func() {
+		if _, starting := c.state().Opened(lifecycle.OpStart, ""); starting {
+			return // it is told after the start, which looks again
+		}
+		records, events := c.untoldOOM(unexplained)
+		if told = len(records) > 0; told {
+			_, err = c.commit(events, records...)
+		}
+		if err == nil && (told || unexplained) {
+			c.oomExplained(told)
+		}
+	})
+	if told && err == nil {
+		crash.Here(string(lifecycle.OpOOM), "", crash.AfterRecord)
+	}
+	return err
+}
+
+// oomExplained forgets the early notifications of an OOM that was told. What comes
+// while they are being forgotten has another look. Only the actor calls it.
+func (c *container) oomExplained(told bool) {
+	if told {
+		c.oom.told = c.svc.Now()
+	}
+	if w := c.oom.watch.Load(); w != nil && w.Drain() {
+		c.oomHeard()
+	}
+}
+
+// untoldOOM makes the record and the event of an OOM that is not told yet: the
+// kernel has killed more than the journal knows. Where unexplained is set also a
+// notification without a kill counts, but for one right after an OOM: whoever
+// wants memory while a victim is dying makes one. Only the actor calls it.
+func (c *container) untoldOOM(unexplained bool) ([]lifecycle.Record, []store.Event) {
+	w := c.oom.watch.Load()
+	if w == nil {
+		return nil, nil
+	}
+	kills, err := w.Kills() // first, as it re-arms the notification
+	if err != nil {
+		c.unwatchOOM() // the cgroup is gone
+		return nil, nil
+	}
+	now, v := c.svc.Now(), c.state()
+	unexplained = unexplained && now.Sub(c.oom.told) > oomSame && w.Notified()
+	next, news := nextOOM(v.Init.OOM, kills, unexplained)
+	if !news || v.Check(lifecycle.OpOOM, "") != nil {
+		return nil, nil
+	}
+	crash.Here(string(lifecycle.OpOOM), "", crash.BeforeRecord)
+	record := lifecycle.Record{Op: lifecycle.OpOOM, Phase: lifecycle.Observed, OOM: &next, At: now}
+	return []lifecycle.Record{record}, []store.Event{event(topicOOM, now, &events.TaskOOM{ContainerID: c.id})}
+}
+
+// nextOOM is the rule: what is to be told after told, if there is news. Several kills
+// that are seen at once are one OOM.
+func nextOOM(told lifecycle.OOM, kills uint64, notified bool) (next lifecycle.OOM, news bool) {
+	if kills <= told.Kills && !notified {
+		return told, false
+	}
+	return lifecycle.OOM{Told: told.Told + 1, Kills: max(kills, told.Kills)}, true
+}

@@ -1,0 +1,34 @@
+package task
+
+import (
+	"testing"
+
+	"perdure/store/lifecycle"
+)
+
+// What is told follows the kernel's counter, which never goes back; a notification that
+// the counter does not explain is told by itself.
+func TestNextOOM(t *testing.T) {
+	for _, c := range []struct {
+		told     lifecycle.OOM
+		kills    uint64
+		notified bool
+		want     lifecycle.OOM
+		news     bool
+	}{
+		{lifecycle.OOM{}, 0, false, lifecycle.OOM{}, false},
+		{lifecycle.OOM{}, 1, false, lifecycle.OOM{Told: 1, Kills: 1}, true},
+		{lifecycle.OOM{}, 1, true, lifecycle.OOM{Told: 1, Kills: 1}, true},
+		{lifecycle.OOM{}, 0, true, lifecycle.OOM{Told: 1}, true},                              // before the kill, or in a cgroup below
+		{lifecycle.OOM{Told: 1}, 1, false, lifecycle.OOM{Told: 2, Kills: 1}, true},            // the kill came later
+		{lifecycle.OOM{Told: 1, Kills: 1}, 1, false, lifecycle.OOM{Told: 1, Kills: 1}, false}, // nothing new
+		{lifecycle.OOM{Told: 1, Kills: 1}, 4, false, lifecycle.OOM{Told: 2, Kills: 4}, true},  // several at once
+		{lifecycle.OOM{Told: 3, Kills: 5}, 5, true, lifecycle.OOM{Told: 4, Kills: 5}, true},   // once more without a kill
+		{lifecycle.OOM{Told: 3, Kills: 5}, 2, false, lifecycle.OOM{Told: 3, Kills: 5}, false}, // another cgroup of this name
+		{lifecycle.OOM{Told: 3, Kills: 5}, 2, true, lifecycle.OOM{Told: 4, Kills: 5}, true},   // likewise
+	} {
+		if next, news := nextOOM(c.told, c.kills, c.notified); next != c.want || news != c.news {
+			t.Errorf("told %+v, killed %d, notified %t: %+v, %t, want %+v, %t", c.told, c.kills, c.notified, next, news, c.want, c.news)
+		}
+	}
+}
