@@ -14,7 +14,7 @@ const (
 )
 
 // document writes into a file which tests do not pass with stock here, and why.
-func document(file string, stock *part, s suite) error {
+func document(file string, stock *part, s *suite) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -30,9 +30,9 @@ func document(file string, stock *part, s suite) error {
 	fmt.Fprintf(&b, "\n%s, %s:\n\n| test | stock | what it says |\n|---|---|---|\n", s.version, s.runc)
 	for _, test := range s.tests {
 		for _, name := range rows(test, []*part{stock}) {
-			r := stock.results[name]
-			if r.outcome != passed {
-				fmt.Fprintf(&b, "| %s | %s | %s |\n", name, strings.ToLower(string(r.outcome)), cleaned(r.reason()))
+			r := stock.Results[name]
+			if r.Outcome != passed {
+				fmt.Fprintf(&b, "| %s | %s | %s |\n", name, strings.ToLower(string(r.Outcome)), cleaned(r.reason()))
 			}
 		}
 	}

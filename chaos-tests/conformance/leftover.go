@@ -7,14 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"perdure/chaos-tests/harness"
 	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/wait"
 )
@@ -22,32 +20,12 @@ import (
 // leftoverLimit is how long things may take to go after the suite's end.
 const leftoverLimit = 10 * time.Second
 
-// scene is what there was before a part.
-type scene struct {
-	mounts  map[string]bool
-	cgroups map[string]bool // the hierarchies' first level
-}
-
-func look() (*scene, error) {
-	mounts, err := mountPoints()
-	if err != nil {
-		return nil, err
-	}
-	s := &scene{mounts: map[string]bool{}, cgroups: map[string]bool{}}
-	for _, m := range mounts {
-		s.mounts[m] = true
-	}
-	for _, dir := range firstLevel() {
-		s.cgroups[dir] = true
-	}
-	return s, nil
-}
-
-// leftovers waits for everything of the part to be gone, and lists what is not.
-func (b *batches) leftovers(ctx context.Context) []string {
+// leftovers waits for everything of the tests to be gone, and lists what is not.
+func (l *runner) leftovers(ctx context.Context) []string {
 	var left []string
-	err := wait.Until(ctx, leftoverLimit, "everything of the part to be gone", func() error {
-		if left = b.before.changes(b.dir); len(left) > 0 {
+	err := wait.Until(ctx, leftoverLimit, "everything of the tests to be gone", func() error {
+		left = slices.DeleteFunc(l.changes(), known)
+		if len(left) > 0 {
 			return fmt.Errorf("%d things are left", len(left))
 		}
 		return nil
@@ -58,21 +36,31 @@ func (b *batches) leftovers(ctx context.Context) []string {
 	return left
 }
 
+// known are containerd's own, which every one of its ends leaves.
+func known(left string) bool {
+	return slices.Contains([]string{
+		"file /run/nri/nri.sock",
+		"file /run/containerd-test/io.containerd.mount-manager.v1.bolt/mounts.db",
+	}, left)
+}
+
 // changes lists what there is now and was not before, one line for each thing.
-func (s *scene) changes(dir string) []string {
+func (l *runner) changes() []string {
 	var left []string
 	for _, p := range strangers() {
 		left = append(left, "process "+p.String())
 	}
-	for _, m := range s.newMounts() {
+	for _, m := range l.newMounts() {
 		left = append(left, "mount "+m)
 	}
-	for _, group := range s.newCgroups() {
-		left = append(left, children("cgroup", group)...)
+	for _, dir := range newCgroups(l.cgroups) {
+		// Lanes share the hierarchies. runc makes the namespace's and leaves it.
+		if filepath.Base(filepath.Dir(dir)) == "testing" && lane(filepath.Base(dir)) == l.Lane {
+			left = append(left, "cgroup "+dir)
+		}
 	}
-	left = append(left, children("runc state", "/run/containerd/runc/testing")...)
-	left = append(left, files("file", "/run", "/var/lib", "/opt")...)
-	return left
+	left = append(left, directories("runc state", "/run/containerd/runc/testing")...)
+	return append(left, files("file", masked...)...)
 }
 
 // strangers are the processes of this pid namespace but the first and this one.
@@ -84,53 +72,38 @@ func strangers() []proc.Process {
 	return found
 }
 
-func mountPoints() ([]string, error) {
+func mountPoints() (map[string]bool, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	var all []string
+	all := map[string]bool{}
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 4 {
-			all = append(all, f[4])
+			all[f[4]] = true
 		}
 	}
 	return all, nil
 }
 
-func (s *scene) newMounts() []string {
+// newMounts are those that were not there before, innermost last.
+func (l *runner) newMounts() []string {
 	mounts, err := mountPoints()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	return slices.DeleteFunc(mounts, func(m string) bool { return s.mounts[m] })
+	var all []string
+	for m := range mounts {
+		if !l.mounts[m] {
+			all = append(all, m)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
-// firstLevel lists the cgroups directly below the root of each hierarchy; on a
-// unified one, which has no hierarchies below its root, below that.
-func firstLevel() []string {
-	one, _ := filepath.Glob("/sys/fs/cgroup/*") // the pattern is well-formed
-	two, _ := filepath.Glob("/sys/fs/cgroup/*/*")
-	return slices.DeleteFunc(append(one, two...), func(path string) bool {
-		info, err := os.Lstat(path)
-		return err != nil || !info.IsDir()
-	})
-}
-
-// ours are the names that the suite gives to cgroups: its namespace, that of
-// shims, and a nanosecond. Others may come and go on the machine meanwhile.
-var ours = regexp.MustCompile(`^(testing|containerd|[0-9]{1,9})$`)
-
-// newCgroups are those of the suite. What was there before is not its.
-func (s *scene) newCgroups() []string {
-	return slices.DeleteFunc(firstLevel(), func(dir string) bool {
-		return s.cgroups[dir] || !ours.MatchString(filepath.Base(dir))
-	})
-}
-
-// children lists the directories in dir. Parents that runc and containerd make
-// and never remove do not count, their children do.
-func children(what, dir string) []string {
+// directories lists those in dir.
+func directories(what, dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil
@@ -158,25 +131,21 @@ func files(what string, dirs ...string) []string {
 	return all
 }
 
-// restore ends and removes whatever was not there before.
-func (s *scene) restore(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leftoverLimit)
-	defer cancel()
+// restore ends and removes whatever was not there before. Cgroups are removed
+// when all lanes have ended.
+func (l *runner) restore(ctx context.Context) error {
 	if err := endStrangers(ctx); err != nil {
 		return err
 	}
 	var errs []error
-	mounts := s.newMounts()
+	mounts := l.newMounts()
 	slices.Reverse(mounts)
 	for _, m := range mounts {
 		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
 		}
 	}
-	for _, group := range s.newCgroups() {
-		errs = append(errs, harness.RemoveCgroup(group))
-	}
-	for _, dir := range masked {
+	for _, dir := range append(slices.Clone(masked), l.temp()) {
 		errs = append(errs, wipe(dir))
 	}
 	return errors.Join(errs...)
@@ -184,7 +153,7 @@ func (s *scene) restore(ctx context.Context) error {
 
 // endStrangers kills until nobody is left: shims start new processes.
 func endStrangers(ctx context.Context) error {
-	return wait.Until(ctx, leftoverLimit, "the part's processes to end", func() error {
+	return wait.Until(ctx, leftoverLimit, "the tests' processes to end", func() error {
 		left := strangers()
 		for _, p := range left {
 			if p.State == 'Z' {

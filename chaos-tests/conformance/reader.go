@@ -22,9 +22,9 @@ const (
 
 // result is one test in one part.
 type result struct {
-	outcome outcome
-	took    time.Duration
-	output  []string // the last lines that it printed
+	Outcome outcome
+	Took    time.Duration
+	Output  []string // the last lines that it printed
 }
 
 // outputLines is how much of a test's output is kept for the report.
@@ -34,7 +34,7 @@ const outputLines = 60
 // line about a test begins with a SYN byte there, so that no output of a test
 // is taken for one.
 type reader struct {
-	part    *part
+	results map[string]result
 	log     io.Writer
 	current string // top-level test that runs now
 	started time.Time
@@ -50,8 +50,8 @@ var (
 
 var outcomes = map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": skipped}
 
-func newReader(p *part, log io.Writer) *reader {
-	return &reader{part: p, log: log, output: map[string][]string{}}
+func newReader(results map[string]result, log io.Writer) *reader {
+	return &reader{results: results, log: log, output: map[string][]string{}}
 }
 
 // take reads one line, and says whether it moved the suite on to another
@@ -106,12 +106,12 @@ func (r *reader) keep(text string) {
 }
 
 func (r *reader) finish(name string, o outcome, seconds string) {
-	res := result{outcome: o}
+	res := result{Outcome: o}
 	if s, err := strconv.ParseFloat(seconds, 64); err == nil {
-		res.took = time.Duration(s * float64(time.Second))
+		res.Took = time.Duration(s * float64(time.Second))
 	}
-	res.output = r.output[top(name)]
-	r.part.results[name] = res
+	res.Output = r.output[top(name)]
+	r.results[name] = res
 	if name == r.current {
 		r.current = ""
 	}
@@ -123,11 +123,11 @@ func (r *reader) end(hangs bool, err error) {
 	if r.current == "" {
 		return
 	}
-	res := result{outcome: crashed, took: time.Since(r.started), output: r.output[r.current]}
+	res := result{Outcome: crashed, Took: time.Since(r.started), Output: r.output[r.current]}
 	if hangs {
-		res.outcome = hung
+		res.Outcome = hung
 	} else if err != nil {
-		res.output = append(res.output, err.Error())
+		res.Output = append(res.Output, err.Error())
 	}
-	r.part.results[r.current] = res
+	r.results[r.current] = res
 }

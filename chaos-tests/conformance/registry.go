@@ -74,7 +74,7 @@ func (m *mirror) env() []string {
 // connect answers the proxy's one request, CONNECT host:port.
 func (m *mirror) connect(w http.ResponseWriter, r *http.Request) {
 	host, _, _ := net.SplitHostPort(r.Host)
-	if r.Method != http.MethodConnect || !known(host) {
+	if r.Method != http.MethodConnect || !serves(host) {
 		http.Error(w, "this proxy has none but the suite's registries", http.StatusForbidden)
 		return
 	}
@@ -89,7 +89,7 @@ func (m *mirror) connect(w http.ResponseWriter, r *http.Request) {
 	m.inner.give(&hijacked{Conn: conn, first: buffered.Reader})
 }
 
-func known(host string) bool {
+func serves(host string) bool {
 	for _, n := range names {
 		if n.host == host {
 			return true

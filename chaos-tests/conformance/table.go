@@ -16,16 +16,16 @@ func verdict(w io.Writer, tests []string, parts []*part) bool {
 	for _, p := range parts[1:] {
 		lost := worse(stock, p)
 		for _, name := range lost {
-			fmt.Fprintf(w, "\n%s passes with stock, not so with %s (%s):\n", name, p.name, p.results[name].outcome)
-			for _, line := range tail(p.results[top(name)].output, 20) {
+			fmt.Fprintf(w, "\n%s passes with stock, not so with %s (%s):\n", name, p.name, p.Results[name].Outcome)
+			for _, line := range tail(p.Results[top(name)].Output, 20) {
 				fmt.Fprintf(w, "    %s\n", strings.TrimSpace(line))
 			}
 		}
-		left := slices.DeleteFunc(slices.Clone(p.left), func(l string) bool { return slices.Contains(stock.left, l) })
+		left := slices.DeleteFunc(slices.Clone(p.Left), func(l string) bool { return slices.Contains(stock.Left, l) })
 		for _, l := range left {
 			fmt.Fprintf(w, "\nleft behind by %s, not by stock: %s\n", p.name, l)
 		}
-		if p.kill > 0 && p.kills == 0 {
+		if p.kill > 0 && p.Kills == 0 {
 			fmt.Fprintf(w, "\n%s: no worker was ever killed\n", p.name)
 			ok = false
 		}
@@ -41,9 +41,9 @@ func verdict(w io.Writer, tests []string, parts []*part) bool {
 // summary counts the top-level tests of a part.
 func (p *part) summary(stock *part) string {
 	count := map[outcome]int{}
-	for name, r := range p.results {
+	for name, r := range p.Results {
 		if !strings.Contains(name, "/") {
-			count[r.outcome]++
+			count[r.Outcome]++
 		}
 	}
 	s := fmt.Sprintf("%-8s %d passed, %d failed, %d hung or crashed, %d skipped, in %v",
@@ -52,7 +52,7 @@ func (p *part) summary(stock *part) string {
 		s += fmt.Sprintf("; %d worse than stock", len(worse(stock, p)))
 	}
 	if p.kill > 0 {
-		s += fmt.Sprintf("; %d workers killed", p.kills)
+		s += fmt.Sprintf("; %d workers killed", p.Kills)
 	}
 	return s
 }
@@ -61,8 +61,8 @@ func (p *part) summary(stock *part) string {
 // is not named where one of its subtests is.
 func worse(stock, p *part) []string {
 	var lost []string
-	for name, r := range stock.results {
-		if r.outcome == passed && p.results[name].outcome != passed {
+	for name, r := range stock.Results {
+		if r.Outcome == passed && p.Results[name].Outcome != passed {
 			lost = append(lost, name)
 		}
 	}
@@ -82,7 +82,7 @@ func printTable(w io.Writer, tests []string, parts []*part) {
 		for _, name := range rows(test, parts) {
 			fmt.Fprintf(w, "%-50s", strings.Replace(name, test+"/", "  ", 1))
 			for _, p := range parts {
-				fmt.Fprintf(w, " %-14s", cell(p.results[name]))
+				fmt.Fprintf(w, " %-14s", cell(p.Results[name]))
 			}
 			fmt.Fprintln(w)
 		}
@@ -93,7 +93,7 @@ func printTable(w io.Writer, tests []string, parts []*part) {
 func rows(test string, parts []*part) []string {
 	var subtests []string
 	for _, p := range parts {
-		for name := range p.results {
+		for name := range p.Results {
 			if strings.HasPrefix(name, test+"/") && !slices.Contains(subtests, name) && !allPassed(name, parts) {
 				subtests = append(subtests, name)
 			}
@@ -104,14 +104,14 @@ func rows(test string, parts []*part) []string {
 }
 
 func allPassed(name string, parts []*part) bool {
-	return !slices.ContainsFunc(parts, func(p *part) bool { return p.results[name].outcome != passed })
+	return !slices.ContainsFunc(parts, func(p *part) bool { return p.Results[name].Outcome != passed })
 }
 
 func cell(r result) string {
-	if r.outcome == "" {
+	if r.Outcome == "" {
 		return "-"
 	}
-	return fmt.Sprintf("%-5s %5.1f s", r.outcome, r.took.Seconds())
+	return fmt.Sprintf("%-5s %5.1f s", r.Outcome, r.Took.Seconds())
 }
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
@@ -122,11 +122,11 @@ var told = regexp.MustCompile(`^\s*\w+\.go:\d+: (.+)`)
 // reason takes the one line out of a test's output that says most: the first
 // that the test itself printed with an error in it, else its last.
 func (r result) reason() string {
-	if r.outcome == hung {
-		return fmt.Sprintf("no end after %v", r.took.Round(time.Second))
+	if r.Outcome == hung {
+		return fmt.Sprintf("no end after %v", r.Took.Round(time.Second))
 	}
 	var last string
-	for _, line := range r.output {
+	for _, line := range r.Output {
 		m := told.FindStringSubmatch(line)
 		if m == nil || strings.Contains(m[1], "level=") {
 			continue
