@@ -14,7 +14,7 @@ BINARIES := containerd-shim-perdure-v2 perdure
 export PERDURE_TEST_DOWN ?= 30s
 
 .NOTPARALLEL:
-.PHONY: help build install test unit integration lint conformance demo bench fuzz cover clean
+.PHONY: help build install test unit integration lint conformance demo vm-test bench fuzz cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -47,6 +47,14 @@ integration: build bin/test/perdure-crashpoints ## the tests of chaos-tests/ (ne
 	$(REPORT)
 	cd chaos-tests && go vet ./...
 	cd chaos-tests && go test -json -p 1 -count=1 -timeout 25m ./... | ../bin/test/report -v
+
+# VM="-run TestStats cgroups" runs a part: see chaos-tests/vm.
+VM ?=
+vm-test: build bin/test/perdure-crashpoints ## chaos-tests with kernel 6.12 and cgroup v2, in a virtual machine
+	@scripts/setup tests >/dev/null
+	@scripts/setup vm >/dev/null
+	$(REPORT)
+	cd chaos-tests && go run ./vm $(VM) | ../bin/test/report -v
 
 # The worker with its crash points compiled in; never installed.
 .PHONY: bin/test/perdure-crashpoints

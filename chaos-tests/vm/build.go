@@ -19,7 +19,8 @@ import (
 const cacheInside = "/var-cache"
 
 // modules are what the tests need of the kernel and Debian has not built in:
-// overlayfs for snapshots, the rest for criu.
+// overlayfs for snapshots, the rest for CRIU, which looks at all of it before it
+// does anything.
 var modules = []string{
 	"overlay",
 	"unix_diag", "inet_diag", "tcp_diag", "udp_diag", "raw_diag", "netlink_diag", "af_packet_diag", "tun", "veth", "nf_tables",
@@ -115,13 +116,16 @@ func (b *builder) only(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// programs puts everything into the machine that is no test and not perdure's.
+// programs puts everything into the machine that is no test and not perdure's;
+// CRIU runs tar for what is in a container's tmpfs, with options busybox has not.
 func (b *builder) programs(a *initramfs.Archive) {
 	a.Device("/dev/console", 5, 1)
 	a.Add("/init", filepath.Join(b.dir, "init"))
 	a.Add("/bin/test2json", filepath.Join(b.dir, "test2json"))
 	criu := filepath.Join(b.cache, "criu")
 	a.Program("/usr/sbin/criu", filepath.Join(criu, "usr", "sbin", "criu"), criu)
+	// Else it wants iptables-restore, to keep packets away meanwhile.
+	a.Write("/etc/criu/default.conf", 0o644, "network-lock nftables\n")
 	for _, name := range []string{"busybox", "runc", "tar"} {
 		file, err := exec.LookPath(name)
 		if err != nil {

@@ -17,7 +17,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -29,7 +31,9 @@ func main() {
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "how long the machine may run")
 	flag.Parse()
 	o.packages = flag.Args()
-	if err := run(o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "vm:", err)
 		os.Exit(1)
 	}
@@ -41,22 +45,18 @@ type options struct {
 	packages            []string // directories below chaos-tests
 }
 
-func run(o options) (err error) {
+func run(ctx context.Context, o options) (err error) {
 	dir, err := os.MkdirTemp("", "perdure-vm-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	m := machine{kvm: haveKVM(), console: filepath.Join(dir, "console")}
-	tests, err := choose(o, m.slowness())
+	m.kernel, m.initramfs, err = build(dir, o, choose(o), m.slowness())
 	if err != nil {
 		return err
 	}
-	m.kernel, m.initramfs, err = build(dir, o, tests, m.slowness())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	return m.run(ctx, os.Stdout)
 }
