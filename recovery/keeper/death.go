@@ -24,8 +24,11 @@ func (k *keeper) died(status unix.WaitStatus) {
 	}
 	for _, c := range append([]*conn(nil), k.conns...) {
 		c.drain()
-		if fault(status) || w.hung || w.distrusted {
-			c.strike(cause)
+		switch {
+		case w.hung: // its own request is the one whose actor did not answer
+			c.strike(cause, func(r *request) bool { return r == w.ping })
+		case fault(status) || w.distrusted:
+			c.strike(cause, func(r *request) bool { return !r.wait })
 		}
 	}
 	open := k.freshWait() || k.oldest() != nil || k.exits.live > 0
@@ -66,12 +69,12 @@ func (k *keeper) freshWait() bool {
 	return false
 }
 
-// strike holds a fault against the requests the worker was executing, and
+// strike holds a fault against those suspects that the worker was executing, and
 // answers those that have ended too many workers.
-func (c *conn) strike(cause string) {
+func (c *conn) strike(cause string, suspect func(*request) bool) {
 	for i := c.whole() - 1; i >= 0; i-- {
 		r := c.pending[i]
-		if r.wait {
+		if !suspect(r) {
 			continue
 		}
 		if r.strikes++; r.strikes < c.k.Strikes {

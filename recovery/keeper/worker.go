@@ -27,6 +27,7 @@ type worker struct {
 	ping     *request // whom the unanswered ping is about; nil: none is out
 	pingAt   time.Time
 	pingNext uint64
+	look     look // at a worker whose pong is late
 }
 
 // serving says that the worker is to be given work.

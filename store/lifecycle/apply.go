@@ -135,7 +135,7 @@ func (c *Container) open(r Record) error {
 	case r.Intent != 0:
 		return &RecordError{r, "an intent does not belong to another"}
 	}
-	if err := c.Check(r.Op, r.Exec); err != nil {
+	if err := c.follows(r.Op, r.Exec); err != nil {
 		return err
 	}
 	c.Open = with(c.Open, r.Seq, r)
@@ -185,6 +185,15 @@ func (c *Container) close(r Record) error {
 	return nil
 }
 
+// follows is Check for a record, which may be an old one: what init's exit waited for when an exec was added may
+// have been compacted away.
+func (c *Container) follows(op Op, exec string) error {
+	if op == OpExec && c.Init.State == Stopped {
+		return c.allows(op, exec)
+	}
+	return c.Check(op, exec)
+}
+
 // immediate judges an outcome without intent.
 func (c *Container) immediate(r Record) error {
 	switch {
@@ -193,7 +202,7 @@ func (c *Container) immediate(r Record) error {
 	case r.Phase == Failed:
 		return nil
 	case r.Phase == Done && (r.Op == OpExec || r.Op == OpCloseIO):
-		return c.Check(r.Op, r.Exec)
+		return c.follows(r.Op, r.Exec)
 	}
 	return &RecordError{r, "an outcome needs an intent"}
 }

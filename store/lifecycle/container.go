@@ -87,20 +87,25 @@ func (c *Container) InitExitTold() bool {
 // where there is no such process, a *[BusyError] where an open intent has to end first, and an
 // *[IllegalError] where the state forbids it.
 func (c *Container) Check(op Op, exec string) error {
-	kind, p := KindOf(exec), c.Process(exec)
+	if err := c.allows(op, exec); err != nil {
+		return err
+	}
+	if because := c.initForbids(op, exec); because != "" {
+		return &IllegalError{Kind: KindOf(exec), State: c.Process(exec).State, Op: op, Reason: Precondition, Because: because}
+	}
+	return nil
+}
+
+// allows is Check without the rules that tie execs to init.
+func (c *Container) allows(op Op, exec string) error {
 	if err := c.exists(op, exec); err != nil {
 		return err
 	}
 	if err := c.busy(op, exec); err != nil {
 		return err
 	}
-	if _, err := Next(kind, p.State, op); err != nil {
-		return err
-	}
-	if because := c.initForbids(op, exec); because != "" {
-		return &IllegalError{Kind: kind, State: p.State, Op: op, Reason: Precondition, Because: because}
-	}
-	return nil
+	_, err := Next(KindOf(exec), c.Process(exec).State, op)
+	return err
 }
 
 // exists refuses operations on a process that is not there.
@@ -134,10 +139,14 @@ func (c *Container) busy(op Op, exec string) error {
 	return found
 }
 
+// dying says that init has ended and its exit cannot be told yet. To a client the container still runs: an exec
+// may be added, and is refused when it is started (containerd's client suite, TestIssue10589).
+func (c *Container) dying() bool { return c.Init.State == Stopped && !c.InitExitTold() }
+
 // initForbids holds the rules that tie execs to init.
 func (c *Container) initForbids(op Op, exec string) string {
 	switch {
-	case exec != "" && op == OpExec:
+	case exec != "" && op == OpExec && !c.dying():
 		if _, err := Next(Init, c.Init.State, OpExec); err != nil {
 			return "init is " + string(c.Init.State)
 		}

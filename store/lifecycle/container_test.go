@@ -246,3 +246,22 @@ func TestExitOvertakesOutcome(t *testing.T) {
 		}
 	}
 }
+
+// TestExecIsAddedUntilInitsExitIsTold: containerd's client suite adds one to a container whose init is dead while
+// another exec is being started; it cannot be started any more.
+func TestExecIsAddedUntilInitsExitIsTold(t *testing.T) {
+	h := reach(t, Running, Created)
+	start := h.intent(OpStart, "a")
+	h.exit("")
+	if err := h.c.Check(OpExec, "b"); err != nil {
+		t.Errorf("while another is being started: %v", err)
+	}
+	h.add(Record{Op: OpExec, Exec: "b", Phase: Done})
+	if err := h.c.Check(OpStart, "b"); err == nil {
+		t.Error("an exec of a dead init can be started")
+	}
+	h.add(Record{Phase: Failed, Intent: start, Error: &Error{}})
+	if err := h.c.Check(OpExec, "c"); err == nil {
+		t.Error("an exec can be added after init's exit is told")
+	}
+}
