@@ -13,7 +13,7 @@ import (
 
 // classes is the one place where a runtime's words get a meaning. The first row whose
 // operation and text fit decides; no operations means any. The texts are those of runc
-// 1.1.5 to 1.4 and of crun 1.8; errors_test.go has them in full.
+// 1.1.5 to 1.5 and of crun 1.8; errors_test.go has them in full.
 var classes = []struct {
 	ops   []string
 	text  string

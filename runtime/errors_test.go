@@ -12,11 +12,11 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Texts as the runtimes logged them (runc 1.1.5 and crun 1.8.1 here), those of runc
-// 1.3.4 and 1.4.0 after its source; a row says which runtimes use it.
+// Texts as the runtimes logged them (runc 1.1.5 and 1.5.3 and crun 1.8.1 here), those of
+// runc 1.3.4 and 1.4.0 after its source; a row says which runtimes use it.
 func TestClassify(t *testing.T) {
 	const (
-		runcAll = "runc 1.1.5, 1.3.4, 1.4.0"
+		runcAll = "runc 1.1.5, 1.3.4, 1.4.0, 1.5.3"
 		crun    = "crun 1.8.1"
 	)
 	for _, c := range []struct {
@@ -42,6 +42,10 @@ func TestClassify(t *testing.T) {
 		{runcAll, "exec", `exec failed: unable to start container process: exec: "nosuchbin": executable file not found in $PATH`, nil},
 		{runcAll, "create", `runc create failed: unable to start container process: exec: "sleep": executable file not found in $PATH`, nil},
 		{runcAll, "update", "unable to set memory limit to 1 (current usage: 303104, peak usage: 2658304)", nil},
+		{"runc 1.5.3", "create", `runc create failed: unable to start container process: error during container init: exec: "/no/sh": stat /no/sh: no such file or directory`, nil},
+		{runcAll, "exec", `exec failed: unable to start container process: exec: "/no/such": stat /no/such: no such file or directory`, nil},
+		{runcAll, "update", "container not running", errdefs.ErrFailedPrecondition},
+		{runcAll, "start", "container does not exist", errdefs.ErrNotFound},
 		{"runc 1.3.4, 1.4.0", "create", "runc create failed: container's cgroup is not empty: 1 process(es) found", nil},
 		{"runc 1.3.4, 1.4.0", "create", "runc create failed: unable to start container process: container init was OOM-killed (memory limit too low?)", nil},
 

@@ -40,6 +40,12 @@ func TestBadCommandLines(t *testing.T) {
 		{"delete of an id with a separator", with("-id", "../b", "delete"), "{}", `"../b"`},
 		{"a namespace with a separator", []string{"-namespace", "n/s", "-id", "a", "start"}, "{}", `"n/s"`},
 		{"an id that is too long", with("-id", strings.Repeat("x", 77), "start"), "{}", "77 characters"},
+		{"an id of two lines", with("-id", "a\n", "start"), "{}", `"a\n"`},
+		{"delete of an id that is too long", with("-id", strings.Repeat("x", 77), "delete"), "{}", "77 characters"},
+		{"a namespace that is too long", []string{"-namespace", strings.Repeat("n", 77), "-id", "a", "start"}, "{}", "77 characters"},
+		{"a group of two lines", with("-id", "a", "start"), `{"annotations": {"io.containerd.runc.v2.group": "g\nh"}}`, `"g\nh"`},
+		{"a group with an end in it", with("-id", "a", "start"), `{"annotations": {"io.kubernetes.cri.sandbox-id": "g\u0000h"}}`, `"g\x00h"`},
+		{"a group that is too long", with("-id", "a", "start"), `{"annotations": {"io.kubernetes.cri.sandbox-id": "` + strings.Repeat("g", 1025) + `"}}`, "1025 bytes"},
 		{"a bundle without config.json", with("-id", "a", "start"), "", configJSON},
 		{"a bundle with half a config.json", with("-id", "a", "start"), `{"annotations": {`, configJSON},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -25,6 +26,8 @@ func TestBadCalls(t *testing.T) {
 	s := newSubject(t)
 	unknown := &anypb.Any{TypeUrl: "example.com/what.Ever", Value: []byte("x")}
 	damaged := &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff, 0xff}}
+	misspelt := &anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: encoded(t, "\nrooot = '/'")}
+	unlogged := &anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: encoded(t, "log_path = '/no/such/directory/log'")}
 	bundle := s.h.Bundle(s.h.Namespace, "subject")
 	for _, test := range []struct {
 		name, method string
@@ -38,11 +41,17 @@ func TestBadCalls(t *testing.T) {
 		{"create without a bundle", "Create", &api.CreateTaskRequest{ID: "new"}, isClear, []string{"new", "bundle"}},
 		{"create of a separator", "Create", &api.CreateTaskRequest{ID: "a/b", Bundle: bundle}, errdefs.IsInvalidArgument, []string{`"a/b"`}},
 		{"create of the parent", "Create", &api.CreateTaskRequest{ID: "..", Bundle: bundle}, errdefs.IsInvalidArgument, []string{`".."`}},
+		{"create of two lines", "Create", &api.CreateTaskRequest{ID: "a\nb", Bundle: bundle}, errdefs.IsInvalidArgument, []string{`"a\nb"`}},
+		{"create of an id that is too long", "Create", &api.CreateTaskRequest{ID: strings.Repeat("x", 77), Bundle: bundle}, errdefs.IsInvalidArgument, []string{"at most 76"}},
+		{"create with an unknown key", "Create", &api.CreateTaskRequest{ID: "new", Bundle: bundle, Options: misspelt}, errdefs.IsInvalidArgument, []string{"new", "line 2", "rooot"}},
+		{"create with an unusable log", "Create", &api.CreateTaskRequest{ID: "new", Bundle: bundle, Options: unlogged}, errdefs.IsInvalidArgument, []string{"new", "/no/such/directory/log"}},
 		{"create of nothing", "Create", &api.CreateTaskRequest{Bundle: bundle}, errdefs.IsInvalidArgument, nil},
 		{"create with unknown options", "Create", &api.CreateTaskRequest{ID: "new", Bundle: bundle, Options: unknown}, errdefs.IsInvalidArgument, []string{"new", "what.Ever"}},
 		{"create with damaged options", "Create", &api.CreateTaskRequest{ID: "new", Bundle: bundle, Options: damaged}, errdefs.IsInvalidArgument, []string{"new", "options"}},
 		{"create of what is there", "Create", &api.CreateTaskRequest{ID: "subject", Bundle: bundle}, errdefs.IsAlreadyExists, []string{"subject"}},
 		{"exec of a separator", "Exec", &api.ExecProcessRequest{ID: "subject", ExecID: "../x"}, errdefs.IsInvalidArgument, []string{`"../x"`}},
+		{"exec of an id that is too long", "Exec", &api.ExecProcessRequest{ID: "subject", ExecID: strings.Repeat("x", 77)}, errdefs.IsInvalidArgument, []string{"subject", "at most 76"}},
+		{"exec of two lines", "Exec", &api.ExecProcessRequest{ID: "subject", ExecID: "a\n"}, errdefs.IsInvalidArgument, []string{"subject", `"a\n"`}},
 		{"exec of nothing", "Exec", &api.ExecProcessRequest{ID: "subject"}, errdefs.IsInvalidArgument, nil},
 		{"exec of no process", "Exec", &api.ExecProcessRequest{ID: "subject", ExecID: "e"}, isClear, []string{"subject", "e"}},
 		{"exec of an unknown type", "Exec", &api.ExecProcessRequest{ID: "subject", ExecID: "e", Spec: unknown}, isClear, []string{"subject", "e"}},
@@ -55,6 +64,30 @@ func TestBadCalls(t *testing.T) {
 			names(t, s.call(ctx, t, test.method, test.req), test.is, test.words...)
 		})
 	}
+}
+
+// encoded are options with a document, as a message.
+func encoded(t *testing.T, document string) []byte {
+	t.Helper()
+	b, err := proto.Marshal(&runtimeoptions.Options{ConfigBody: []byte(document)})
+	harness.Check(t, err)
+	return b
+}
+
+// The longest ids that there may be leave room for every path made of them: a
+// console's socket, a fifo, the files of an intent.
+func TestLongestIDs(t *testing.T) {
+	longest := strings.Repeat("x", 76)
+	h := harness.New(t)
+	ctx := h.Within(t, testLimit)
+	c, err := h.Run(ctx, longest, harness.Config{Args: harness.Sleep()})
+	harness.Check(t, err)
+	e, err := c.Exec(ctx, harness.ExecConfig{ID: longest, Args: harness.Shell("tty; exit 9"), Terminal: true})
+	harness.Check(t, err)
+	if r, err := e.Finish(ctx); err != nil || r.Code != 9 || !strings.Contains(r.Stdout, "/dev/pts/") {
+		t.Errorf("an exec ended with %d, %v and said %q", r.Code, err, r.Stdout)
+	}
+	harness.Check(t, c.Remove(ctx))
 }
 
 // isClear: the caller's fault, whatever class it is.
