@@ -13,18 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill ends every process in the cgroup and below it, but for those spared, and returns
-// when they have ended. A process is killed through a pidfd and only if it is in the
-// cgroup then, so never one that has got the pid of another. Processes that the kernel
-// does not let end (D state) are waited for until ctx is done; they die with the signal
-// they have whenever they can. The error names them, or what else is wrong.
-func (g Cgroup) Kill(ctx context.Context, spared ...int) error {
+// Kill ends every process in the cgroup and below it, and returns when they have ended.
+// Nobody is killed if one of the strangers, the shim's own processes, is there: then the
+// cgroup is not the container's but one that all share, as without the right to make any.
+// A process is killed through a pidfd and only if it is in the cgroup then, so never one
+// that has got the pid of another. Processes that the kernel does not let end (D
+// state) are waited for until ctx is done; they die with the signal they have whenever they
+// can. The error names them, or what else is wrong.
+func (g Cgroup) Kill(ctx context.Context, strangers ...int) error {
 	for round := 0; ; round++ {
 		pids, err := g.Processes()
 		if err != nil {
 			return err
 		}
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(spared, pid) })
+		for _, stranger := range strangers {
+			if slices.Contains(pids, stranger) {
+				return fmt.Errorf("nothing is killed in cgroup %s: the container shares it with process %d", g.dir("pids", "memory"), stranger)
+			}
+		}
 		if len(pids) == 0 {
 			return nil
 		}

@@ -29,8 +29,8 @@ type OOMWatch struct {
 }
 
 // WatchOOM starts watching a cgroup, and goes on where a worker was killed over
-// starting it. errdefs.ErrNotFound where the cgroup is not limited by a memory controller,
-// or is gone.
+// starting it. errdefs.ErrNotFound where the cgroup has no memory controller, is another
+// user's (rootless), or is gone.
 func WatchOOM(d Descriptors, prefix string, g Cgroup) (*OOMWatch, error) {
 	w := &OOMWatch{prefix: prefix}
 	var err error
@@ -48,8 +48,8 @@ func WatchOOM(d Descriptors, prefix string, g Cgroup) (*OOMWatch, error) {
 		return w, nil
 	}
 	w.Close()
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil, fmt.Errorf("no memory controller: %w", errdefs.ErrNotFound)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, unix.ENODEV) {
+		return nil, fmt.Errorf("no memory controller (%w): %w", err, errdefs.ErrNotFound)
 	}
 	return nil, fmt.Errorf("watch for OOM: %w", err)
 }

@@ -33,6 +33,9 @@ type createParams struct {
 	// PrivatePIDNamespace is read from config.json once: a later worker may
 	// find the bundle gone.
 	PrivatePIDNamespace bool `json:"privatePIDNamespace,omitempty"`
+	// Dumpable is set where CRIU was there to dump the container: it cannot dump
+	// an init whose output is a named fifo of the host's.
+	Dumpable bool `json:"dumpable,omitempty"`
 }
 
 type pidAnswer struct {
@@ -148,7 +151,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 		return nil, err
 	}
 	defer dir.Close()
-	params.PrivatePIDNamespace = spec.PrivatePIDNamespace
+	params.PrivatePIDNamespace, params.Dumpable = spec.PrivatePIDNamespace, runtime.HasCRIU()
 	key := keeperKey(id, instance)
 	if err := s.Keeper.Store(key+"/bundle", dir); err != nil {
 		return nil, fmt.Errorf("container %s: store the bundle with the keeper: %w", id, err)
@@ -324,7 +327,7 @@ func (c *container) forget(owed bool) {
 	c.runc.CleanAll()
 	drop := []string{c.key()}
 	if owed {
-		drop = []string{c.key() + "/bundle", c.key() + "/journal"}
+		drop = []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()}
 	}
 	for _, names := range drop {
 		if err := c.svc.Keeper.Drop(names); err != nil {
@@ -350,7 +353,7 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 		id = c.id
 	}
 	return runtime.IOOptions{
-		Direct:      exec == "" && c.params.PrivatePIDNamespace,
+		Direct:      exec == "" && c.params.PrivatePIDNamespace && !c.params.Dumpable,
 		Bundle:      c.journal.Meta().Bundle,
 		Intent:      intent.IntentName(),
 		StdinClosed: p.StdinClosed,

@@ -51,7 +51,7 @@ func (c *container) accounted(p lifecycle.Process) string {
 		err = runtime.EnableControllers(p.Pid, p.Start)
 	}
 	if err != nil && !errdefs.IsNotFound(err) { // it may have ended already
-		c.svc.warn(c.id, "its cgroup is not accounted as it should be", err)
+		c.svc.warn(c.id, "find the cgroup and switch its controllers on", err)
 	}
 	if g.IsZero() {
 		return ""

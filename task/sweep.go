@@ -45,8 +45,8 @@ func (c *container) swept() bool {
 	return c.sweep.done.Load()
 }
 
-// killCgroup kills what is left in the container's cgroup, but for the shim, which
-// may have been put there, and waits for its end.
+// killCgroup kills what is left in the container's cgroup, if that is its own, and
+// waits for its end.
 func (c *container) killCgroup() error {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()

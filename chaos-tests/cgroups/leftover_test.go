@@ -45,7 +45,7 @@ func ended(ctx context.Context, t *testing.T, c *harness.Container, dir string) 
 	if pids, err := processes(dir); len(pids) > 0 {
 		t.Errorf("its exit is told, and there are still %v (%v)", pids, err)
 	}
-	if took := time.Since(began); took > limit/3 {
+	if took := time.Since(began); took > wait.Limit(limit/3) {
 		t.Errorf("its exit was told after %v", took)
 	}
 }

@@ -20,7 +20,7 @@ func TestLimitHitAtOnce(t *testing.T) {
 	const times, atOnce = 100, 4
 	needsMemory(t)
 	h := harness.New(t)
-	ctx := h.Within(t, testLimit)
+	ctx := h.Within(t, 3*testLimit)
 	var all sync.WaitGroup
 	for worker := range atOnce {
 		all.Go(func() {
