@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -36,6 +37,15 @@ const (
 	dumpLog    = "dump.log"
 	restoreLog = "restore.log"
 )
+
+// HasCRIU reports whether CRIU is installed. Containers that it may be asked to dump must
+// have pipes for their output: a named fifo is of a mount that is not the container's, and
+// cannot be dumped (CRIU 3.17: "Can't lookup mount"); for pipes runc tells CRIU what to
+// put in their place.
+func HasCRIU() bool {
+	_, err := exec.LookPath("criu")
+	return err == nil
+}
 
 // Checkpoint writes an image of a running or paused container with CRIU. It can be
 // repeated: the image is written anew. Its error has CRIU's own words where there are
@@ -76,6 +86,9 @@ type Image struct {
 // Restore makes the container of the bundle go on from an image, and returns its
 // init's pid: what Create and Start are for any other. launched is as for Create.
 func (r *Runc) Restore(ctx context.Context, intent string, image Image, stdio *IO, launched func() error) (int, error) {
+	if err := r.linkInitPid(intent); err != nil {
+		return 0, err
+	}
 	work, done, err := r.criuWork(intent, image.WorkPath)
 	if err != nil {
 		return 0, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,7 +108,7 @@ func TestNothingHappensBeforeLaunched(t *testing.T) {
 
 func TestFilesOfAnIntent(t *testing.T) {
 	c := newContainer(t)
-	c.run(Stdio{}, IOOptions{Direct: true})
+	_, init := c.run(Stdio{}, IOOptions{Direct: true})
 	_, pid := c.exec("a", Stdio{Terminal: true}, "/bin/sleep", "1000")
 	intent := "exec-3"
 	if got, ok := c.PidFile(intent); !ok || got != pid {
@@ -123,8 +124,12 @@ func TestFilesOfAnIntent(t *testing.T) {
 	for _, intent := range []string{"create-1", "start-2", intent} {
 		c.Clean(intent)
 	}
-	if left, _ := filepath.Glob(filepath.Join(c.Bundle, intentDir, "*")); len(left) > 0 {
-		t.Errorf("files are left: %v", left)
+	left, _ := filepath.Glob(filepath.Join(c.Bundle, intentDir, "*"))
+	if len(left) != 1 || filepath.Base(left[0]) != "create-1.pid" {
+		t.Errorf("files are left: %v, want the init's pid", left)
+	}
+	if text, err := os.ReadFile(filepath.Join(c.Bundle, initPid)); err != nil || string(text) != strconv.Itoa(init) {
+		t.Errorf("%s says %q, %v; want %d", initPid, text, err, init)
 	}
 	must(t, unix.Kill(pid, unix.SIGKILL))
 	reap(t, pid)

@@ -80,16 +80,23 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:lineHead]+" ... "+text[len(text)-lineTail:], "")
 }
 
-// Clean removes the intent's files once its outcome is journaled.
+// Clean removes the intent's files once its outcome is journaled, but for the init's
+// pid.
 func (r *Runc) Clean(intent string) {
-	for _, kind := range []string{"pid", "log", "json", "json.new", "sock"} {
+	for _, kind := range []string{"log", "json", "json.new", "sock"} {
 		_ = os.Remove(r.file(intent, kind))
+	}
+	if target, _ := os.Readlink(filepath.Join(r.Bundle, initPid)); target != r.initPidTarget(intent) {
+		_ = os.Remove(r.file(intent, "pid"))
 	}
 	_ = os.RemoveAll(r.file(intent, criuDir))
 }
 
 // CleanAll removes the files of every intent.
-func (r *Runc) CleanAll() { _ = os.RemoveAll(filepath.Join(r.Bundle, intentDir)) }
+func (r *Runc) CleanAll() {
+	_ = os.Remove(filepath.Join(r.Bundle, initPid))
+	_ = os.RemoveAll(filepath.Join(r.Bundle, intentDir))
+}
 
 // Ran reports whether the runtime was executed for an intent: it creates its
 // log file before it does anything else (runc 1.1.5, crun 1.8.1).

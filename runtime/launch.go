@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,9 @@ import (
 // called right before the fork, after everything that can fail without an effect; its
 // error ends the call with nothing done. The caller calls stdio.Started afterwards.
 func (r *Runc) Create(ctx context.Context, intent string, stdio *IO, launched func() error) (int, error) {
+	if err := r.linkInitPid(intent); err != nil {
+		return 0, err
+	}
 	err := r.run(ctx, intent, "create", func(ctx context.Context, c *runc.Runc) error {
 		return c.Create(ctx, r.ID, r.Bundle, &runc.CreateOpts{
 			IO:            &launch{stdio: stdio, launched: launched},
@@ -32,6 +36,25 @@ func (r *Runc) Create(ctx context.Context, intent string, stdio *IO, launched fu
 	}
 	return r.launchedPid(intent, "create")
 }
+
+// initPid is where the stock shim has the init's pid in the bundle, and where others look
+// for it. The runtime writes an intent's own file, so that no later attempt takes it
+// for its own; this is a link to that.
+const initPid = "init.pid"
+
+func (r *Runc) linkInitPid(intent string) error {
+	link := filepath.Join(r.Bundle, initPid)
+	err := os.Remove(link)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = os.Symlink(r.initPidTarget(intent), link)
+	}
+	if err != nil {
+		return fmt.Errorf("container %s: %s: link %s: %w", r.ID, intent, initPid, err)
+	}
+	return nil
+}
+
+func (r *Runc) initPidTarget(intent string) string { return filepath.Join(intentDir, intent+".pid") }
 
 // Exec starts a further process in the container and returns its pid. process is the
 // OCI process document; its terminal flag is made to agree with stdio. launched is as
