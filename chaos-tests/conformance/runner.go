@@ -127,7 +127,7 @@ func feed(out io.Reader, lines chan<- string) {
 
 // watch reads until the output ends, or until one test has taken too long.
 func (l *runner) watch(r *reader, lines <-chan string) (hangs bool) {
-	limit := time.NewTimer(l.Limit)
+	limit := time.NewTimer(wait.Limit(l.Limit))
 	defer limit.Stop()
 	for {
 		select {
@@ -136,7 +136,7 @@ func (l *runner) watch(r *reader, lines <-chan string) (hangs bool) {
 				return false
 			}
 			if r.take(line) {
-				limit.Reset(l.Limit)
+				limit.Reset(wait.Limit(l.Limit))
 			}
 		case <-limit.C:
 			return true
