@@ -327,7 +327,7 @@ func (c *container) forget(owed bool) {
 	c.runc.CleanAll()
 	drop := []string{c.key()}
 	if owed {
-		drop = []string{c.key() + "/bundle", c.key() + "/journal"}
+		drop = []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()}
 	}
 	for _, names := range drop {
 		if err := c.svc.Keeper.Drop(names); err != nil {
