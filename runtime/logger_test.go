@@ -195,6 +195,33 @@ func TestALaunchThatIsMadeAgainHasALoggerOfItsOwn(t *testing.T) {
 	}
 }
 
+// Between the fork and the keeper's hold nobody but the worker knows the logger: killed
+// there, it leaves one that reads the end at once, and what is made again is whole.
+func TestAWorkerKilledRightAfterTheForkLeavesNoLogger(t *testing.T) {
+	b := newLoggerBench(t, "binary-v2", "ready")
+	j := job{Stdio: b.stdio, Options: IOOptions{Bundle: b.dir, Intent: "i", Namespace: "space", ID: "box"}}
+	const storeLogger = 2 // the keeper is asked for an older one first
+	w := startWorkerUntil(t, stop{calls: storeLogger, lost: true}, b.store, "life", j)
+	within(t, "the logger's launch", w.stop.reached)
+	b.await("loggers", "\n")
+	w.kill()
+	if names := b.store.names(); len(names) > 0 {
+		t.Errorf("the keeper has %v: this test kills too late", names)
+	}
+	b.await("said", "read the end")
+	awaitLoggersEnd(t, b.dir)
+	stdio, err := b.open()
+	must(t, err)
+	_, err = stdio.child[stdout].WriteString("once\n")
+	must(t, err)
+	must(t, stdio.Started())
+	b.await("stdout", "once\n")
+	must(t, stdio.Close())
+	if got := b.read("stdout"); got != "once\n" {
+		t.Errorf("%q is logged", got)
+	}
+}
+
 func TestLoggersThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/text", []byte("text"), 0o600))

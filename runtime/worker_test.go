@@ -49,6 +49,7 @@ type worker struct {
 // its calls, and has not answered the last.
 type stop struct {
 	calls   int           // 0: nowhere
+	lost    bool          // the last is not carried out either
 	reached chan struct{} // closed then
 	gone    chan struct{} // closed when the worker is killed
 }
@@ -60,11 +61,16 @@ func startWorker(t *testing.T, keeper *store, role string, j job) *worker {
 
 func startWorkerUpTo(t *testing.T, calls int, keeper *store, role string, j job) *worker {
 	t.Helper()
+	return startWorkerUntil(t, stop{calls: calls}, keeper, role, j)
+}
+
+func startWorkerUntil(t *testing.T, stop stop, keeper *store, role string, j job) *worker {
+	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	ours, theirs := os.NewFile(uintptr(pair[0]), "keeper"), os.NewFile(uintptr(pair[1]), "worker")
 	defer theirs.Close()
-	stop := stop{calls: calls, reached: make(chan struct{}), gone: make(chan struct{})}
+	stop.reached, stop.gone = make(chan struct{}), make(chan struct{})
 	go serveKeeper(keeper, ours, stop)
 	text, err := json.Marshal(j)
 	must(t, err)
@@ -95,6 +101,12 @@ func serveKeeper(s *store, channel *os.File, stop stop) {
 	for call := 1; ; call++ {
 		request, f, err := receive(channel)
 		if err != nil {
+			return
+		}
+		if stop.lost && call == stop.calls {
+			closeAll(f)
+			close(stop.reached)
+			<-stop.gone
 			return
 		}
 		var answer *os.File
