@@ -18,6 +18,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // name of the program, as containerd derives it from io.containerd.perdure.v2.
@@ -76,7 +78,8 @@ func printVersion() {
 	fmt.Printf("%s:\n  Version:  %s\n  Revision: %s\n  Go version: %s\n\n", name, version, revision, runtime.Version())
 }
 
-// workerProgram is $PERDURE_WORKER or the `perdure` beside this program.
+// workerProgram is $PERDURE_WORKER, or the `perdure` beside this program, or where none
+// is there (containerd was given the path of a copy) that in $PATH.
 func workerProgram() (string, error) {
 	if path := os.Getenv("PERDURE_WORKER"); path != "" {
 		return filepath.Abs(path)
@@ -85,7 +88,22 @@ func workerProgram() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding perdure: %w", err)
 	}
-	return filepath.Join(filepath.Dir(self), "perdure"), nil
+	beside := filepath.Join(filepath.Dir(self), "perdure")
+	for _, path := range append([]string{beside}, inPath("perdure")...) {
+		if filepath.IsAbs(path) && unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return beside, nil // named in the error of whoever runs it
+}
+
+// inPath is where a program would be in $PATH. Package os/exec is not worth its memory here.
+func inPath(program string) []string {
+	var paths []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		paths = append(paths, filepath.Join(dir, program))
+	}
+	return paths
 }
 
 // handOver becomes `perdure <command> <args>`.
@@ -95,5 +113,5 @@ func handOver(command string, args []string) error {
 		return err
 	}
 	err = syscall.Exec(path, append([]string{path, command}, args...), os.Environ())
-	return fmt.Errorf("running %s %s: %w (it belongs beside the shim, or into PERDURE_WORKER)", path, command, err)
+	return fmt.Errorf("running %s %s: %w (it belongs beside the shim, into $PATH or PERDURE_WORKER)", path, command, err)
 }

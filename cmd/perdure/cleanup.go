@@ -97,7 +97,7 @@ func end(a shimArgs) (*api.DeleteResponse, error) {
 	}
 	if !dead {
 		resp := &api.DeleteResponse{}
-		err := askShim(socket, task.AdminEnd, &api.DeleteRequest{ID: a.id}, resp)
+		err := askShim(socket, task.AdminEnd, endTimeout, &api.DeleteRequest{ID: a.id}, resp)
 		switch {
 		case err == nil:
 			return resp, nil
@@ -148,8 +148,8 @@ func socketOf(bundle string) (string, error) {
 }
 
 // askShim calls the private service of the shim behind a socket.
-func askShim(socket, method string, req, resp proto.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+func askShim(socket, method string, limit time.Duration, req, resp proto.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -31,12 +32,15 @@ func journal(args []string) error {
 	return store.Timeline(os.Stdout, contents)
 }
 
+// askTimeout is how long a person waits for an answer.
+const askTimeout = 30 * time.Second
+
 func askWorker(bundle string) (*store.Contents, error) {
 	id := filepath.Base(filepath.Clean(bundle))
 	socket, err := socketOf(bundle)
 	reply := &anypb.Any{}
 	if err == nil {
-		err = askShim(socket, task.AdminJournal, &api.StateRequest{ID: id}, reply)
+		err = askShim(socket, task.AdminJournal, askTimeout, &api.StateRequest{ID: id}, reply)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %s: ask the worker for its journal: %w", id, err)
