@@ -107,3 +107,6 @@ func AwaitEnd(ctx context.Context, pid int) error {
 		return fmt.Errorf("it is there (%v)", err)
 	})
 }
+
+// BundleDir is the container's bundle.
+func (c *Container) BundleDir() string { return c.h.Bundle(c.h.Namespace, c.ID) }

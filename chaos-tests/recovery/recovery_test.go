@@ -4,15 +4,12 @@ package recovery
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
@@ -20,21 +17,6 @@ import (
 )
 
 const limit = 30 * time.Second
-
-// runtime is a runtime binary that is runc but for one command: script runs in
-// its place, with $runc, the arguments, and a directory $dir to leave marks in.
-// It is made before the harness, whose clean-up needs it.
-func runtime(t *testing.T, command, script string) (opts *options.Options, dir string) {
-	t.Helper()
-	harness.NeedsPerdure(t)
-	runc, err := exec.LookPath("runc")
-	harness.Check(t, err)
-	dir = t.TempDir()
-	path := filepath.Join(dir, "runtime")
-	text := fmt.Sprintf("#!/bin/bash\nrunc=%s dir=%s\nif [[ \" $* \" == *\" %s \"* ]]; then\n%s\nfi\nexec $runc \"$@\"\n", runc, dir, command, script)
-	harness.Check(t, os.WriteFile(path, []byte(text), 0o755))
-	return &options.Options{BinaryName: path}, dir
-}
 
 // Two workers die around one create: the client's fifos see no end in between.
 func TestTwiceInCreate(t *testing.T) {
@@ -57,7 +39,7 @@ func TestTwiceInCreate(t *testing.T) {
 
 // A create that failed is answered from the journal, not made again.
 func TestFailedCreateIsNotRepeated(t *testing.T) {
-	failing, dir := runtime(t, "create", "echo run >> $dir/runs; [[ $(grep -c run $dir/runs) = 2 ]] || exit 1")
+	failing, dir := harness.Runtime(t, "create", "echo run >> $dir/runs; [[ $(grep -c run $dir/runs) = 2 ]] || exit 1")
 	h, crashes := harness.NewWithCrashes(t)
 	ctx := h.Within(t, time.Minute)
 	harness.Check(t, crashes.Arm("create.after-outcome"))
@@ -73,7 +55,7 @@ func TestFailedCreateIsNotRepeated(t *testing.T) {
 // The runtime hangs in a start and the worker dies: the init can be killed all
 // the same, and other calls do not wait.
 func TestHangingStart(t *testing.T) {
-	hanging, dir := runtime(t, "start", `$runc "$@"; touch $dir/started; read < $dir/gate; exit 0`)
+	hanging, dir := harness.Runtime(t, "start", `$runc "$@"; touch $dir/started; read < $dir/gate; exit 0`)
 	gate := filepath.Join(dir, "gate")
 	harness.Check(t, unix.Mkfifo(gate, 0o600))
 	h := harness.New(t)
@@ -142,7 +124,7 @@ func TestRuntimeDiesInExec(t *testing.T) {
 		"without its pid": `$runc "$@"; for f in "$@"; do [[ $f == *.pid ]] && rm -f $f; done; kill -9 $$`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			dying, _ := runtime(t, "exec", script)
+			dying, _ := harness.Runtime(t, "exec", script)
 			h := harness.New(t)
 			ctx := h.Within(t, time.Minute)
 			c, err := h.Run(ctx, "dies", harness.Config{Args: harness.Sleep(), Options: dying})
