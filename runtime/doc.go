@@ -9,8 +9,10 @@
 //   - its files (pid file, log, process file, console socket) lie in the bundle under
 //     the intent's name, so the next worker finds what it left;
 //   - every descriptor whose closing would hurt a process is with the keeper before
-//     the runtime is called, and bytes are moved by splice only, so a worker killed at
-//     any instruction neither loses nor repeats one.
+//     the runtime is called, and bytes are moved by splice, or appended to a file by way
+//     of a pipe that the keeper has too, so a worker killed at any instruction neither
+//     loses nor repeats one;
+//   - a logger lives as long as the process whose output it reads.
 //
 // It never writes the journal, never decides what an observation means, and is the
 // only importer of go-runc.
