@@ -4,7 +4,6 @@
 package cgroups
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"perdure/chaos-tests/harness"
-	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/wait"
 )
 
@@ -114,18 +112,4 @@ func processes(dir string) ([]int, error) {
 		pids = append(pids, pid)
 	}
 	return pids, nil
-}
-
-// resting waits until the container's keeper has no worker.
-func resting(ctx context.Context, t *testing.T, c *harness.Container) {
-	t.Helper()
-	keeper, err := c.Keeper()
-	harness.Check(t, err)
-	harness.Check(t, wait.Until(ctx, limit, "the worker to leave", func() error {
-		workers, err := proc.Select(func(p proc.Process) bool { return p.Parent == keeper && proc.IsWorker(p) })
-		if err == nil && len(workers) > 0 {
-			err = fmt.Errorf("there is %v", workers)
-		}
-		return err
-	}))
 }

@@ -177,11 +177,11 @@ func TestWithoutWorker(t *testing.T) {
 		ctx := h.Within(t, testLimit)
 		c, gates := eater(ctx, t, h, "asleep")
 		for i := range 3 {
-			resting(ctx, t, c)
+			harness.Check(t, c.AwaitRest(ctx))
 			harness.Check(t, gates.Open("eat"))
 			harness.Check(t, told(h, "asleep", i+1))
 		}
-		resting(ctx, t, c)
+		harness.Check(t, c.AwaitRest(ctx))
 		if got, want := names(t, h, "asleep"), []string{"create", "start", "oom"}; !slices.Equal(got, want) {
 			t.Errorf("its events are %v, want %v", got, want)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"perdure/chaos-tests/daemon"
 	"perdure/chaos-tests/harness"
-	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/wait"
 )
 
@@ -30,36 +29,22 @@ func start(t *testing.T) (*harness.Harness, context.Context) {
 	return h, ctx
 }
 
-// resting waits until the container's keeper has no worker.
-func resting(ctx context.Context, t *testing.T, c *harness.Container) {
-	t.Helper()
-	keeper, err := c.Keeper()
-	harness.Check(t, err)
-	harness.Check(t, wait.Until(ctx, limit, "the worker to leave", func() error {
-		workers, err := proc.Select(func(p proc.Process) bool { return p.Parent == keeper && proc.IsWorker(p) })
-		if err == nil && len(workers) > 0 {
-			err = fmt.Errorf("there is %v", workers)
-		}
-		return err
-	}))
-}
-
 func TestCallAndExit(t *testing.T) {
 	h, ctx := start(t)
 	c, err := h.Run(ctx, "quiet", harness.Config{Args: harness.Sleep()})
 	harness.Check(t, err)
-	resting(ctx, t, c)
+	harness.Check(t, c.AwaitRest(ctx))
 	if r, err := c.Sh(ctx, "e1", "echo again; exit 4"); err != nil || r.Code != 4 || r.Stdout != "again\n" {
 		t.Errorf("an exec ended with %d, said %q: %v", r.Code, r.Stdout, err)
 	}
-	resting(ctx, t, c)
+	harness.Check(t, c.AwaitRest(ctx))
 	harness.Check(t, c.SignalInit(15)) // nobody asks the shim: its exit brings the worker
 	exit, err := c.Wait(ctx)
 	harness.Check(t, err)
 	if exit.Code != 143 {
 		t.Errorf("the init ended with %d", exit.Code)
 	}
-	resting(ctx, t, c)
+	harness.Check(t, c.AwaitRest(ctx))
 	harness.Check(t, c.DeleteTask(ctx))
 	_, err = h.Events.Expect(limit, "quiet", "create", "start", "exec-added e1", "exec-started e1", "exit e1", "exit", "delete")
 	harness.Check(t, err)
@@ -73,7 +58,7 @@ func TestInput(t *testing.T) {
 	harness.Check(t, err)
 	for i := range 3 {
 		harness.Check(t, c.Stdout.Await(limit, "# "))
-		resting(ctx, t, c)
+		harness.Check(t, c.AwaitRest(ctx))
 		_, err := fmt.Fprintf(out, "echo said-$((%d+1))\n", i)
 		harness.Check(t, err)
 		harness.Check(t, c.Stdout.Await(limit, fmt.Sprintf("said-%d\r\n", i+1)))
