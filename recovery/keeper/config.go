@@ -25,11 +25,12 @@ type Limits struct {
 	Hello     time.Duration // from a worker's start to its hello
 	Broken    time.Duration // from the end of a worker's socket to its own end
 
-	ShortLife   time.Duration // a worker that lives shorter is not restarted at once
-	Backoff     time.Duration // first pause, doubling
-	BackoffOwed time.Duration // up to here while something is owed
-	BackoffMax  time.Duration // up to here otherwise
-	FreshWait   time.Duration // a Wait younger than this may not have reached a worker that left idle
+	ShortLife     time.Duration // a worker that lives shorter is not restarted at once
+	Backoff       time.Duration // first pause, doubling
+	BackoffOwed   time.Duration // up to here while something is owed
+	BackoffKilled time.Duration // up to here if, besides, somebody else killed the last one
+	BackoffMax    time.Duration // up to here otherwise
+	FreshWait     time.Duration // a Wait younger than this may not have reached a worker that left idle
 
 	Promise time.Duration // for which another `start` may still count on this keeper
 	Leave   time.Duration // for the last answers to be taken
@@ -47,7 +48,7 @@ func DefaultLimits() Limits {
 		Hang: 3 * time.Second, HangMax: time.Minute, Forgive: time.Minute,
 		Kill: time.Second, Hello: 10 * time.Second, Broken: time.Second,
 		ShortLife: time.Second, Backoff: 10 * time.Millisecond,
-		BackoffOwed: time.Second, BackoffMax: 30 * time.Second, FreshWait: 10 * time.Second,
+		BackoffOwed: time.Second, BackoffKilled: 100 * time.Millisecond, BackoffMax: 30 * time.Second, FreshWait: 10 * time.Second,
 		Promise: 5 * time.Second, Leave: 10 * time.Second,
 		Pending: 8 << 20, Answers: 256 << 10, Exits: 65536, Strikes: 2,
 	}

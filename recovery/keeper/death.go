@@ -14,6 +14,7 @@ import (
 func (k *keeper) died(status unix.WaitStatus) {
 	w := k.worker
 	cause := describe(status)
+	k.restart.killed = status.Signaled() && status.Signal() == unix.SIGKILL && !w.killed
 	w.killed = true // it is given nothing any more, and its pid is free
 	for !w.distrusted && k.readControl() {
 	}

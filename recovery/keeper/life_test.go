@@ -72,6 +72,17 @@ func TestIdleThoughOwed(t *testing.T) {
 	}
 }
 
+// What somebody else kills may have been getting on well: whoever waits for an
+// answer does not wait as long as for workers that end by themselves.
+func TestKilledWorkersAreReplacedSoon(t *testing.T) {
+	k := run(t, "normal", `{"Backoff":3600000000000,"BackoffOwed":3600000000000,"BackoffKilled":1000000}`)
+	call(k.dial(), "Wait", "")
+	for range 3 {
+		kill(t, k.request("Wait").PID)
+	}
+	k.request("Wait")
+}
+
 func TestLeave(t *testing.T) {
 	k := run(t, "normal", "")
 	k.hello()

@@ -40,6 +40,7 @@ type restart struct {
 	needed bool // something came that a worker must see
 	idle   bool // the last one had nothing to do
 	short  int  // lives in a row that were too short
+	killed bool // the last of them was ended by somebody else: it may have been getting on well
 	died   time.Time
 }
 
@@ -74,7 +75,10 @@ func (k *keeper) pause() time.Duration {
 		return 0
 	}
 	limit := k.BackoffMax
-	if k.owing() {
+	switch {
+	case k.owing() && k.restart.killed:
+		limit = k.BackoffKilled
+	case k.owing():
 		limit = k.BackoffOwed
 	}
 	return min(limit, k.Backoff<<min(k.restart.short-1, 20))
@@ -91,7 +95,7 @@ func (k *keeper) owing() bool {
 }
 
 func (k *keeper) start() {
-	k.restart.needed, k.restart.idle = false, false
+	k.restart.needed, k.restart.idle, k.restart.killed = false, false, false
 	k.clearMarks()
 	k.restart.died = k.now // of this attempt, should it fail
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
