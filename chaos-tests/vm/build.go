@@ -123,7 +123,7 @@ func (b *builder) programs(a *initramfs.Archive) {
 	a.Add("/init", filepath.Join(b.dir, "init"))
 	a.Add("/bin/test2json", filepath.Join(b.dir, "test2json"))
 	criu := filepath.Join(b.cache, "criu")
-	a.Program("/usr/sbin/criu", filepath.Join(criu, "usr", "sbin", "criu"), criu)
+	a.Program(path.Join(criuInside, "criu"), filepath.Join(criu, "usr", "sbin", "criu"), criu)
 	// Else it wants iptables-restore, to keep packets away meanwhile.
 	a.Write("/etc/criu/default.conf", 0o644, "network-lock nftables\n")
 	for _, name := range []string{"busybox", "runc", "tar"} {
@@ -153,6 +153,7 @@ func (b *builder) test(a *initramfs.Archive, e entry, args []string) plan.Test {
 		Dir:     path.Join(plan.Tree, "chaos-tests", e.dir),
 		Binary:  path.Join("/bin", filepath.Base(b.binary(e))),
 		Args:    args,
+		Env:     e.env,
 	}
 	a.Dir(t.Dir)
 	a.Add(t.Binary, b.binary(e))

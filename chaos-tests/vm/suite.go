@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,19 +11,31 @@ import (
 // entry is a package that runs in the machine.
 type entry struct {
 	dir   string        // below chaos-tests
+	run   string        // as `go test -run` takes it; empty: all tests
 	limit time.Duration // for all its tests on a machine of usual speed
+	env   []string
 }
 
 // suite is what a run without arguments does: all that depends on the version
 // of control groups, and enough besides to see that everything else is well.
 var suite = []entry{
-	{"lifecycle", 2 * time.Minute},
-	{"kill", 2 * time.Minute},
+	{dir: "lifecycle", run: "^(TestEventsOfALife|TestExecCodesAndOutput|TestPids|TestInitTerminal|TestEndWhileContainerdIsDown)$", limit: 2 * time.Minute},
+	{dir: "cgroups", limit: 4 * time.Minute},
+	{dir: "api", limit: 4 * time.Minute},
+	{dir: "kill", limit: 2 * time.Minute},
+	{dir: "checkpoint", limit: 2 * time.Minute, env: []string{"PATH=" + criuInside + ":" + paths, "PERDURE_TEST_CRIU=1"}},
 }
 
-// settings make those tests small whose size can be chosen, and let none be
-// skipped because CRIU does not work: it does here.
-var settings = []string{"PERDURE_TEST_KILLS=20", "PERDURE_TEST_DOWN=2s", "PERDURE_TEST_CRIU=1"}
+const (
+	paths = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+	// criuInside is where CRIU is. Only the tests that are about it have it in
+	// their PATH: where it is found, containers get other stdio.
+	criuInside = "/usr/lib/criu"
+)
+
+// settings make those tests small whose size can be chosen.
+var settings = []string{"PERDURE_TEST_KILLS=20", "PERDURE_TEST_DOWN=2s"}
 
 // slow is how much slower than this machine an emulated one is.
 const slow = 10
@@ -39,7 +52,7 @@ func choose(o options) []entry {
 	for _, dir := range o.packages {
 		i := slices.IndexFunc(suite, func(e entry) bool { return e.dir == dir })
 		if i < 0 {
-			chosen = append(chosen, entry{dir, 5 * time.Minute})
+			chosen = append(chosen, entry{dir: dir, limit: 5 * time.Minute})
 			continue
 		}
 		chosen = append(chosen, suite[i])
@@ -50,7 +63,7 @@ func choose(o options) []entry {
 // environment is what the tests in the machine find.
 func environment(slowness int) []string {
 	return append([]string{
-		"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + paths,
 		"HOME=/root",
 		"PERDURE_CACHE=" + cacheInside,
 		"PERDURE_TEST_SLOW=" + strconv.Itoa(slowness),
@@ -60,8 +73,8 @@ func environment(slowness int) []string {
 // arguments are the flags of one test binary.
 func (e entry) arguments(o options, slowness int) []string {
 	args := []string{fmt.Sprintf("-test.timeout=%v", e.limit*time.Duration(slowness))}
-	if o.run != "" {
-		args = append(args, "-test.run="+o.run)
+	if run := cmp.Or(o.run, e.run); run != "" {
+		args = append(args, "-test.run="+run)
 	}
 	return args
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +63,7 @@ func work() error {
 // test runs one package's tests; that they fail is told by their output.
 func test(results *os.File, env []string, t plan.Test) error {
 	args := []string{"/bin/test2json", "-t", "-p", t.Package, t.Binary, "-test.v=test2json", "-test.paniconexit0"}
-	_, err := run(results, env, t.Dir, append(args, t.Args...)...)
+	_, err := run(results, slices.Concat(t.Env, env), t.Dir, append(args, t.Args...)...)
 	return err
 }
 

@@ -18,7 +18,7 @@ const Tree = "/perdure"
 // Plan is all that the machine does.
 type Plan struct {
 	Modules []string // files of kernel modules, in the order of loading
-	Env     []string // for every test
+	Env     []string // for every test and the script
 	Script  string   // run by a shell before the tests; empty: none
 	Tests   []Test
 }
@@ -29,4 +29,5 @@ type Test struct {
 	Dir     string   // the package's directory in the machine
 	Binary  string   // file in the machine
 	Args    []string // flags of the test binary
+	Env     []string // before the plan's: of two values for a name, programs take the first
 }
