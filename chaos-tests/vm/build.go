@@ -58,6 +58,7 @@ func build(dir string, o options, tests []entry, slowness int) (kernel, root str
 	a.Tree(path.Join(cacheInside, filepath.Base(peers)), peers)
 	a.Tree(path.Join(plan.Tree, "bin"), bin)
 	a.Add(path.Join(plan.Tree, "tools", "go.mod"), filepath.Join(tree, "tools", "go.mod"))
+	a.Tree(path.Join(plan.Tree, "docs"), filepath.Join(tree, "docs")) // tests hold the shim to its documents
 	todo := plan.Plan{Env: environment(slowness), Script: o.script}
 	todo.Modules = a.Modules("/lib/modules", filepath.Join(b.cache, o.kernel, "lib", "modules"), modules...)
 	for _, e := range tests {

@@ -21,7 +21,8 @@ type entry struct {
 var suite = []entry{
 	{dir: "lifecycle", run: "^(TestEventsOfALife|TestExecCodesAndOutput|TestPids|TestInitTerminal|TestEndWhileContainerdIsDown)$", limit: 2 * time.Minute},
 	{dir: "cgroups", limit: 4 * time.Minute},
-	{dir: "api", limit: 4 * time.Minute},
+	{dir: "unified", limit: 2 * time.Minute},
+	{dir: "api", run: "^(TestPausedContainer|TestPauseSurvivesItsWorker|TestUpdate|TestDeadline)$", limit: 2 * time.Minute},
 	{dir: "kill", limit: 2 * time.Minute},
 	{dir: "checkpoint", limit: 2 * time.Minute, env: []string{"PATH=" + criuInside + ":" + paths, "PERDURE_TEST_CRIU=1"}},
 }
