@@ -36,6 +36,8 @@ type IOOptions struct {
 	// Namespace and ID are what a logger is told: containerd's namespace, and the id of the
 	// container or, for an exec, of the exec.
 	Namespace, ID string
+	// GiveUp, when closed, ends the wait for a logger to get ready; nil: never.
+	GiveUp <-chan struct{} `json:"-"`
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -73,7 +74,7 @@ func (io *IO) startLogger(t target, stdout, stderr *os.File) (err error) {
 		err = io.d.Store(io.key(nameLogger), l.pidfd)
 	}
 	if err == nil {
-		err = l.awaitReady(ready)
+		err = l.awaitReady(ready, io.opts.GiveUp)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("logger %s: %w", t.path, err), l.abandon(), io.d.Drop(io.key(nameLogger)))
@@ -95,14 +96,29 @@ func cannotRun(err error) error {
 
 // awaitReady waits for a byte, or for binary:// the end of the pipe. A logger that ends
 // instead is an error whatever its status: there is nobody to read the output.
-func (l *logger) awaitReady(ready *os.File) error {
+func (l *logger) awaitReady(ready *os.File, giveUp <-chan struct{}) error {
 	if err := ready.SetReadDeadline(time.Now().Add(readyTimeout)); err != nil {
 		return err
 	}
+	read := make(chan struct{})
+	var givenUp atomic.Bool
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-giveUp:
+			givenUp.Store(true)
+			_ = ready.SetReadDeadline(time.Unix(1, 0)) // wakes the read
+		case <-read:
+		}
+	})
 	n, err := ready.Read(make([]byte, 1))
+	close(read)
+	waiting.Wait()
 	switch {
 	case n > 0:
 		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && givenUp.Load():
+		return errors.New("it was not ready when the caller gave up")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		wants := "closes descriptor 5 or writes to it"
 		if l.target.strict {

@@ -118,6 +118,22 @@ func (b *loggerBench) open() (*IO, error) {
 	return OpenIO(b.store, "p", b.stdio, IOOptions{Bundle: b.dir, Namespace: "space", ID: "box", Direct: true})
 }
 
+// A caller that gives up does not wait for a logger either.
+func TestALoggerIsNotWaitedForInVain(t *testing.T) {
+	b := newLoggerBench(t, "binary-v2", "mute")
+	giveUp := make(chan struct{})
+	opened := make(chan error, 1)
+	go func() {
+		_, err := OpenIO(b.store, "p", b.stdio, IOOptions{Bundle: b.dir, GiveUp: giveUp})
+		opened <- err
+	}()
+	b.await("loggers", "\n")
+	close(giveUp)
+	if err := within(t, "the end of the wait", opened); err == nil || !strings.Contains(err.Error(), "gave up") {
+		t.Error(err)
+	}
+}
+
 func (b *loggerBench) read(name string) string {
 	text, err := os.ReadFile(filepath.Join(b.dir, name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

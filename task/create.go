@@ -361,6 +361,7 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 		GID:         c.params.Options.IoGID,
 		Namespace:   c.journal.Meta().Namespace,
 		ID:          id,
+		GiveUp:      c.giveUp,
 	}
 }
 
