@@ -17,8 +17,9 @@ import (
 // TestLimitHitAtOnce is case 10: an init that is killed in its first milliseconds. Its OOM
 // is told before its exit, each time.
 func TestLimitHitAtOnce(t *testing.T) {
-	const times, atOnce = 100, 4
+	const atOnce = 4
 	needsMemory(t)
+	times := harness.Number(t, "PERDURE_TEST_OOMS", 100)
 	h := harness.New(t)
 	ctx := h.Within(t, 3*testLimit)
 	var all sync.WaitGroup

@@ -36,7 +36,7 @@ const (
 )
 
 // settings make those tests small whose size can be chosen.
-var settings = []string{"PERDURE_TEST_KILLS=20", "PERDURE_TEST_DOWN=2s"}
+var settings = []string{"PERDURE_TEST_KILLS=20", "PERDURE_TEST_OOMS=20", "PERDURE_TEST_DOWN=2s"}
 
 // slow is how much slower than this machine an emulated one is.
 const slow = 10
