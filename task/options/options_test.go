@@ -36,11 +36,12 @@ var everything = Options{
 }
 
 func TestRuncOptions(t *testing.T) {
-	got, err := Read(encode(t, &options.Options{
+	given := encode(t, &options.Options{
 		BinaryName: "/usr/bin/crun", Root: "/run/x", SystemdCgroup: true, NoPivotRoot: true, NoNewKeyring: true, IoUid: 5, IoGid: 6,
 		CriuImagePath: "/i", CriuWorkPath: "/w", ShimCgroup: "/shims",
-		TaskApiAddress: "ttrpc+unix:///run/other.sock", TaskApiVersion: 3,
-	}))
+	})
+	given.Value = append(given.Value, "\x62\x01x\x68\x03"...) // task_api_address and task_api_version, which are deprecated
+	got, err := Read(given)
 	if err != nil || got != everything {
 		t.Errorf("got %+v, %v", got, err)
 	}
