@@ -41,7 +41,7 @@ func TestLeftRunning(t *testing.T) {
 	ends(ctx, t, c, exits, 5)
 	harness.Check(t, c.DeleteTask(ctx))
 	harness.Check(t, twin.DeleteTask(ctx))
-	_, err = h.Events.Expect(limit, "origin", "create", "start", "checkpointed", "exit", "delete")
+	_, err = h.Events.Expect(limit, "origin", "create", "start", "paused", "checkpointed", "resumed", "exit", "delete") // the client pauses it
 	harness.Check(t, err)
 	_, err = h.Events.Expect(limit, "twin", "create", "start", "exit", "delete")
 	harness.Check(t, err)
