@@ -47,27 +47,6 @@ func (r *Runc) Delete(ctx context.Context, intent string, force bool) error {
 	return err
 }
 
-// Status is what the runtime says of a container.
-type Status struct {
-	Status string // created, running, paused or stopped
-	Pid    int    // of init; 0 when stopped
-}
-
-// State asks the runtime; errdefs.ErrNotFound when it does not know the container.
-// It belongs to no intent and leaves no file.
-func (r *Runc) State(ctx context.Context) (Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
-	defer cancel()
-	c, err := r.client("").State(ctx, r.ID)
-	if err != nil {
-		return Status{}, r.explain(ctx, "", "state", err)
-	}
-	if c.Status == "" {
-		return Status{}, errors.New("container " + r.ID + ": state: the runtime answered without a status")
-	}
-	return Status{Status: c.Status, Pid: c.Pid}, nil
-}
-
 // Features describes what the runtime binary can do, for -info. runc has it from 1.1,
 // crun from 1.8.6.
 func (r *Runc) Features(ctx context.Context) ([]byte, error) {
