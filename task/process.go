@@ -127,7 +127,23 @@ func (c *container) kill(ctx context.Context, intent lifecycle.Record, params ki
 	case params.All:
 		return c.thawedFor(params.Signal, c.runc.KillAll(ctx, intent.IntentName(), int(params.Signal)))
 	default:
-		return c.thawedFor(params.Signal, c.runc.Kill(ctx, intent.IntentName(), int(params.Signal)))
+		err := c.thawedFor(params.Signal, c.runc.Kill(ctx, intent.IntentName(), int(params.Signal)))
+		if err == nil && int(params.Signal) == killSignal {
+			c.killLeft()
+		}
+		return err
+	}
+}
+
+// killLeft ends, before a SIGKILL of the init is answered, what would be ended at its
+// exit (see sweep): no worker has to live just then. What it does not get done, that
+// does.
+func (c *container) killLeft() {
+	if c.params.PrivatePIDNamespace {
+		return
+	}
+	if err := c.killCgroup(); err != nil {
+		c.svc.warn(c.id, "kill what the init process leaves behind", err)
 	}
 }
 
