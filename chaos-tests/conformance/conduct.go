@@ -105,6 +105,9 @@ func newSuite(o options, m *mirror) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, err
+	}
 	s := &suite{Env: m.env(), Limit: o.limit, Logs: logs}
 	s.Dirs = map[string]string{"perdure": bin, "peers": peers, "suite": o.suite}
 	if o.runc != "" {

@@ -16,14 +16,17 @@ func verdict(w io.Writer, tests []string, parts []*part) bool {
 	for _, p := range parts[1:] {
 		lost := worse(stock, p)
 		for _, name := range lost {
-			fmt.Fprintf(w, "\n%s passes with stock, not so with %s (%s):\n", name, p.name, p.Results[name].Outcome)
+			fmt.Fprintf(w, "\n%s passes with %s, not so with %s (%s):\n", name, stock.name, p.name, p.Results[name].Outcome)
 			for _, line := range tail(p.Results[top(name)].Output, 20) {
 				fmt.Fprintf(w, "    %s\n", strings.TrimSpace(line))
 			}
 		}
 		left := slices.DeleteFunc(slices.Clone(p.Left), func(l string) bool { return slices.Contains(stock.Left, l) })
-		for _, l := range left {
-			fmt.Fprintf(w, "\nleft behind by %s, not by stock: %s\n", p.name, l)
+		if len(left) > 0 {
+			fmt.Fprintf(w, "\nleft behind by %s, not by %s: %d things\n", p.name, stock.name, len(left))
+			for _, l := range left[:min(len(left), 20)] {
+				fmt.Fprintf(w, "    %s\n", l)
+			}
 		}
 		if p.kill > 0 && p.Kills == 0 {
 			fmt.Fprintf(w, "\n%s: no worker was ever killed\n", p.name)
