@@ -11,6 +11,7 @@ type Observation struct {
 	PidFile   int    // pid the runtime wrote for this intent, or that was found by its streams; 0 if none
 	Unstarted bool   // the runtime's exec fifo is still there: Start has not let the init run
 	Failure   string // the runtime's last error of this intent, "" if none
+	Dumped    bool   // a checkpoint's image is complete
 	Restores  bool   // the start of an init that is restored from a checkpoint: it brings the process up, as an exec's does
 }
 
@@ -53,14 +54,15 @@ func finishIf(happened bool) Verdict {
 	return Undo
 }
 
-// judgeCheckpoint: a container that was left running can be dumped once more. One
-// that is gone after its dump cannot, and the runtime ends it only when the
-// image is complete.
+// judgeCheckpoint: a container that still runs can be dumped once more. One that
+// is gone cannot: it was dumped if the image is complete, and otherwise it has
+// ended of something else, which its replay will be told.
 func judgeCheckpoint(o Observation) Verdict {
+	gone := o.Status == "stopped" || o.Status == ""
 	switch {
 	case o.Failure != "":
 		return Fail
-	case o.Ran && (o.Status == "stopped" || o.Status == ""):
+	case o.Ran && gone && o.Dumped:
 		return Finish
 	}
 	return Undo

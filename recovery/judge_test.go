@@ -24,8 +24,10 @@ func cells(op lifecycle.Op, exec string) map[Observation]Verdict {
 					for _, failure := range []string{"", "no such file"} {
 						for _, ran := range []bool{false, true} {
 							for _, restores := range []bool{false, true} {
-								o := Observation{launched, ran, status, pid, unstarted, failure, restores}
-								all[o] = Judge(op, exec, o)
+								for _, dumped := range []bool{false, true} {
+									o := Observation{launched, ran, status, pid, unstarted, failure, dumped, restores}
+									all[o] = Judge(op, exec, o)
+								}
 							}
 						}
 					}
@@ -91,9 +93,9 @@ func TestEveryCell(t *testing.T) {
 	for o, v := range cells(lifecycle.OpCheckpoint, "") {
 		gone := o.Status == "stopped" || o.Status == ""
 		switch {
-		case v == Undo && o.Ran && gone && o.Failure == "":
+		case v == Undo && o.Ran && gone && o.Dumped && o.Failure == "":
 			t.Errorf("checkpoint %+v: %s: there is nothing left to dump again", o, v)
-		case v == Finish && (o.Failure != "" || !gone || !o.Ran):
+		case v == Finish && (o.Failure != "" || !gone || !o.Ran || !o.Dumped):
 			t.Errorf("checkpoint %+v: %s: no image is known to be complete", o, v)
 		}
 	}
@@ -154,7 +156,7 @@ func table() string {
 	row("resume", "anything else", Judge(lifecycle.OpResume, "", Observation{Status: "paused"}))
 	row("update", "anything", Judge(lifecycle.OpUpdate, "", Observation{}))
 	row("checkpoint", "the runtime said why it failed", Judge(lifecycle.OpCheckpoint, "", with(ran, func(o *Observation) { o.Failure = "x" })))
-	row("checkpoint", "the runtime ran, and the container is gone", Judge(lifecycle.OpCheckpoint, "", with(ran, func(o *Observation) { o.Status = "stopped" })))
+	row("checkpoint", "the container is gone, and its image is complete", Judge(lifecycle.OpCheckpoint, "", with(ran, func(o *Observation) { o.Status, o.Dumped = "stopped", true })))
 	row("checkpoint", "anything else", Judge(lifecycle.OpCheckpoint, "", Observation{Status: "running"}))
 	row("kill", "anything", Judge(lifecycle.OpKill, "", Observation{}))
 	row("delete", "anything", Judge(lifecycle.OpDelete, "", Observation{}))

@@ -22,6 +22,8 @@ type Runtime interface {
 	// Stray finds an exec's process, or a restored init, that the runtime has
 	// started without living to write its pid.
 	Stray(exec string) (pid int, ok bool)
+	// Dumped reports whether the image of a checkpoint is complete.
+	Dumped(intent lifecycle.Record) bool
 	// Restores reports whether the init comes from a checkpoint.
 	Restores() bool
 	// Status returns an error of class ErrNotFound where the runtime does
@@ -52,6 +54,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 		}
 		o.Status = status
 	}
+	o.Dumped = intent.Op == lifecycle.OpCheckpoint && runtime.Dumped(intent)
 	o.Ran = runtime.Ran(intent.IntentName())
 	o.PidFile, _ = runtime.PidFile(intent.IntentName())
 	if o.PidFile == 0 && o.Launched && (intent.Exec != "" || o.Restores) {

@@ -44,18 +44,21 @@ func (s *Service) End(ctx context.Context, r *api.DeleteRequest) (*api.DeleteRes
 	if err != nil && !errdefs.IsNotFound(err) {
 		return nil, err
 	}
-	if _, err := s.Wait(ctx, &api.WaitRequest{ID: r.ID}); err != nil {
-		return nil, err
+	if c.state().Init.Process.Pid != 0 { // none came to be of one that was to be restored
+		if _, err := s.Wait(ctx, &api.WaitRequest{ID: r.ID}); err != nil {
+			return nil, err
+		}
 	}
 	return s.Delete(ctx, &api.DeleteRequest{ID: r.ID})
 }
 
-// endCreate stops a create that is under way and waits for its end.
+// endCreate stops a create, or restore, that is under way and waits for its end.
 func (c *container) endCreate(ctx context.Context) error {
 	c.ending.Do(func() { close(c.giveUp) })
 	for {
 		v := c.state()
-		if _, creating := v.Opened(lifecycle.OpCreate, ""); !creating {
+		_, creating := v.Opened(lifecycle.OpCreate, "")
+		if _, bringing := v.Opened(c.initOp(), ""); !creating && !bringing {
 			return nil
 		}
 		select {

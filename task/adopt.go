@@ -36,10 +36,10 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	case c.failedCreate() && Owed(c.instance, oldest):
 		close(c.adopted)
 		s.enter(c) // the replayed Create answers, and forgets it
-		c.expire(func() { c.forget(false) })
+		c.expire(func() { c.forget(false, true) })
 	case v.Init.State == lifecycle.None && len(v.Open) == 0:
 		close(c.adopted)
-		c.forget(Owed(c.instance, oldest)) // killed before the intent of its create
+		c.forget(Owed(c.instance, oldest), true) // killed before the intent of its create
 	default:
 		s.enter(c)
 		c.adoptOOM() // before exits come, which may have to be explained
@@ -141,29 +141,39 @@ func (c *container) claimLive() {
 	}
 }
 
-// trouble is why re-adoption is not through.
-type trouble struct {
-	mu    sync.Mutex
-	why   error
-	first chan struct{} // closed when there is some
+// troubles are the open intents that cannot be settled for now, and why.
+type troubles struct {
+	mu   sync.Mutex
+	why  map[uint64]error // by the intent's sequence
+	news chan struct{}    // closed and replaced when one comes
 }
 
-// troubled is closed once re-adoption has failed and is being tried again.
-func (c *container) troubled() <-chan struct{} { return c.troubles.first }
-
-func (c *container) trouble() error {
-	c.troubles.mu.Lock()
-	defer c.troubles.mu.Unlock()
-	return c.troubles.why
-}
-
-func (t *trouble) note(err error) {
+// note takes an error for an intent, or nil when it is settled.
+func (t *troubles) note(intent uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.why == nil {
-		close(t.first)
+	if err == nil {
+		delete(t.why, intent)
+		return
 	}
-	t.why = err
+	t.why[intent] = err
+	close(t.news)
+	t.news = make(chan struct{})
+}
+
+// of is why an intent is not settled, nil if nothing is known to be wrong.
+func (t *troubles) of(intent uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.why[intent]
+}
+
+// heard is closed with the next trouble. It is taken before one looks at those
+// that are there.
+func (t *troubles) heard() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.news
 }
 
 const (
@@ -202,11 +212,11 @@ func (c *container) recover(oldest uint64) {
 func (c *container) settleAtLast(intent lifecycle.Record) {
 	for wait := recoverFirst; ; wait = min(2*wait, recoverLast) {
 		err := c.settleOpen(intent)
+		c.troubles.note(intent.Seq, err)
 		if err == nil {
 			return
 		}
 		c.svc.warn(c.id, "re-adoption is not through yet", err)
-		c.troubles.note(err)
 		select {
 		case <-time.After(wait):
 		case <-c.stopped:
@@ -366,6 +376,11 @@ type inspector struct {
 }
 
 func (c *container) inspector() inspector { return inspector{c.runc, c} }
+
+func (i inspector) Dumped(intent lifecycle.Record) bool {
+	params, err := decodeParams[runtime.CheckpointOptions](intent.Params)
+	return err == nil && runtime.IsImage(params.ImagePath, intent.At)
+}
 
 func (i inspector) Restores() bool { return i.container.restores() }
 

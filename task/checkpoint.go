@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -27,12 +28,9 @@ func (s *Service) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) 
 	if err != nil {
 		return nil, err
 	}
-	params, err := checkpointOf(r)
+	params, err := checkpointOf(r, c.params.Options)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: checkpoint: %w", r.ID, err)
-	}
-	if params.WorkPath == "" {
-		params.WorkPath = c.params.Options.CriuWorkPath
 	}
 	return &emptypb.Empty{}, c.run(ctx, command{
 		op: lifecycle.OpCheckpoint, params: params, dated: true, limit: criuTimeout,
@@ -43,15 +41,16 @@ func (s *Service) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) 
 }
 
 // checkpointOf reads the request's options: none, or
-// containerd.runc.v1.CheckpointOptions.
-func checkpointOf(r *api.CheckpointTaskRequest) (runtime.CheckpointOptions, error) {
-	params := runtime.CheckpointOptions{ImagePath: r.Path}
+// containerd.runc.v1.CheckpointOptions. The container's own say where the image
+// and CRIU's logs go if the request does not.
+func checkpointOf(r *api.CheckpointTaskRequest, own runtimeOptions) (runtime.CheckpointOptions, error) {
 	o, err := checkpointOptions(r.Options)
 	if err != nil {
-		return params, err
+		return runtime.CheckpointOptions{}, err
 	}
-	if params.ImagePath == "" {
-		params.ImagePath = o.ImagePath
+	params := runtime.CheckpointOptions{
+		ImagePath: cmp.Or(r.Path, o.ImagePath, own.CriuImagePath),
+		WorkPath:  cmp.Or(o.WorkPath, own.CriuWorkPath),
 	}
 	if params.ImagePath == "" {
 		return params, errorf(errdefs.ErrInvalidArgument, "the request has no path for the image")
@@ -61,7 +60,7 @@ func checkpointOf(r *api.CheckpointTaskRequest) (runtime.CheckpointOptions, erro
 	default:
 		return params, errorf(errdefs.ErrInvalidArgument, "cgroups mode %q: must be soft, full or strict", o.CgroupsMode)
 	}
-	params.WorkPath, params.ParentPath, params.CgroupsMode = o.WorkPath, o.ParentPath, o.CgroupsMode
+	params.ParentPath, params.CgroupsMode = o.ParentPath, o.CgroupsMode
 	params.Exit, params.OpenTCP, params.ExternalUnixSockets = o.Exit, o.OpenTcp, o.ExternalUnixSockets
 	params.Terminal, params.FileLocks, params.EmptyNamespaces = o.Terminal, o.FileLocks, o.EmptyNamespaces
 	return params, nil
@@ -93,6 +92,8 @@ func (c *container) checkpointPath(outcome lifecycle.Record) string {
 // restore is the effect of the Start of a container that comes from a
 // checkpoint: what Create and Start do for any other.
 func (c *container) restore(ctx context.Context, intent lifecycle.Record) (int, error) {
+	ctx, cancel := c.untilGivenUp(ctx)
+	defer cancel()
 	io, err := c.openIO("", c.params.Stdio, intent)
 	if err != nil {
 		return 0, err

@@ -120,7 +120,7 @@ func (s *Service) open(ctx context.Context, r *api.CreateTaskRequest) (*containe
 		_ = c.depart(0) // its Delete is committed and nobody waits for the answer any more
 	}
 	if c, err := s.lookup(id); err == nil && c.failedCreate() {
-		c.forget(false) // likewise
+		c.forget(false, true) // likewise
 	}
 	if err := s.reserve(id); err != nil {
 		return nil, err
@@ -179,6 +179,10 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 // removeRecords removes what begin has written into a bundle. None is no error.
 func removeRecords(bundle string) error {
 	options.Remove(bundle)
+	return removeDatabase(bundle)
+}
+
+func removeDatabase(bundle string) error {
 	err := os.Remove(filepath.Join(bundle, store.Name))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -307,23 +311,28 @@ func (c *container) undoCreate(ctx context.Context) error {
 func (c *container) vanish(owed bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
-	if err := c.undoCreate(ctx); err != nil {
-		c.svc.warn(c.id, "undo a failed create", err)
+	undone := c.undoCreate(ctx)
+	if undone != nil {
+		c.svc.warn(c.id, "undo a failed create", undone)
 	}
 	if !owed { // a create that is made again ends the logger of the last attempt itself
 		if err := c.closeStreams(""); err != nil {
 			c.svc.warn(c.id, "undo a failed create", err)
 		}
 	}
-	c.forget(owed)
+	c.forget(owed, undone == nil)
 }
 
 // forget removes the records of a container that does not exist. Where its
 // create is owed an answer it is made again, and the keeper goes on holding the
-// client's fifos, or their readers would see an end.
-func (c *container) forget(owed bool) {
+// client's fifos, or their readers would see an end. What `delete` has to know
+// stays where the create is not undone.
+func (c *container) forget(owed, undone bool) {
 	c.close()
-	_ = removeRecords(c.journal.Meta().Bundle)
+	if undone {
+		options.Remove(c.journal.Meta().Bundle)
+	}
+	_ = removeDatabase(c.journal.Meta().Bundle)
 	c.runc.CleanAll()
 	drop := []string{c.key()}
 	if owed {

@@ -157,32 +157,38 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 const endTimeout = 10 * time.Second
 
 // awaitEnd waits for the exit of an init that was never started, and so killed
-// by its deletion. An exit that does not come is recorded as unknown, at once
-// where no process was there to end: in a container that was to be restored.
+// by its deletion. An exit that does not come is recorded as unknown, and so is
+// that of an init which was to be restored and never came to be.
 func (c *container) awaitEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	if c.state().Init.Process.Pid == 0 {
-		cancel()
-	}
 	for {
 		v := c.state()
-		if v.Init.Exit != nil {
+		switch {
+		case v.Init.Exit != nil:
 			return nil
+		case v.Init.Process.Pid == 0:
+			return c.giveInitUp()
 		}
 		select {
 		case <-v.changed:
-			continue
 		case <-ctx.Done():
+			return c.giveInitUp()
 		}
-		var err error
-		c.do(func() {
-			if p := c.state().Init; p.Exit == nil {
-				err = c.commitExit("", c.lost(p))
-			}
-		})
-		return err
 	}
+}
+
+// giveInitUp records an unknown exit where none has come.
+func (c *container) giveInitUp() (err error) {
+	c.do(func() {
+		if p := c.state().Init; p.Exit == nil {
+			err = c.commitExit("", c.lost(p))
+		}
+	})
+	if err == nil {
+		c.initEnded()
+	}
+	return err
 }
 
 // closeStreams lets a process's descriptors go, also those of a start that a

@@ -95,8 +95,7 @@ func (c *container) exited(a arrival) (done bool, err error) {
 	crash.Here(string(lifecycle.OpExit), a.exec, crash.AfterRecord)
 	c.streams.exited(a.exec)
 	if a.exec == "" {
-		c.recordExit()
-		c.killRest()
+		c.initEnded()
 	}
 	return true, nil
 }
@@ -121,6 +120,20 @@ func (c *container) commitExit(exec string, exit lifecycle.Exit, before ...lifec
 		crash.Here(string(lifecycle.OpOOM), "", crash.AfterRecord)
 	}
 	return err
+}
+
+// initEnded is done once the init's exit is journaled, whoever has seen it.
+func (c *container) initEnded() {
+	c.recordExit()
+	c.killRest()
+}
+
+// initLost ends what may be left of an init that was restored and never found.
+func (c *container) initLost() {
+	if err := c.killCgroup(); err != nil {
+		c.svc.warn(c.id, "kill what a lost init has left", err)
+	}
+	c.initEnded()
 }
 
 // lost is the exit of a process that nobody saw end.

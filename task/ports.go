@@ -76,6 +76,8 @@ type Inspector interface {
 	// Stray finds an exec's process, or a restored init, that the runtime has
 	// started without living to write its pid.
 	Stray(exec string) (pid int, ok bool)
+	// Dumped reports whether the image of a checkpoint is complete.
+	Dumped(intent lifecycle.Record) bool
 	// Restores reports whether the init comes from a checkpoint.
 	Restores() bool
 	Status(ctx context.Context) (status string, err error)

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -127,14 +126,9 @@ func (s *Service) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse
 		return nil, err
 	}
 	v := c.state()
-	var pids []int
-	if v.Init.Exit == nil {
-		if pids, err = runtime.Processes(v.Init.Process.Pid, v.Init.Process.Start); err != nil && !errdefs.IsNotFound(err) {
-			s.warn(r.ID, "read the cgroup's processes", err)
-		}
-	}
-	if len(pids) == 0 && v.Init.Process.Pid != 0 {
-		pids = []int{v.Init.Process.Pid}
+	pids := c.processes()
+	if len(pids) == 0 {
+		pids = []int{v.Init.Process.Pid} // 0 where it is still to be restored
 	}
 	execs := map[int]string{}
 	for id, p := range v.Execs {
@@ -153,6 +147,22 @@ func (s *Service) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse
 		resp.Processes = append(resp.Processes, info)
 	}
 	return resp, nil
+}
+
+// processes are those in the container's cgroup.
+func (c *container) processes() []int {
+	if c.state().Init.Process.Pid == 0 {
+		return nil
+	}
+	cgroup, err := c.cgroup()
+	var pids []int
+	if err == nil {
+		pids, err = cgroup.Processes()
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		c.svc.warn(c.id, "read the cgroup's processes", err)
+	}
+	return pids
 }
 
 // Connect tells who serves a task. It succeeds for ids nobody knows, with pid

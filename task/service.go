@@ -102,11 +102,20 @@ func (s *Service) settled(ctx context.Context, id string) (*container, error) {
 		return nil, err
 	}
 	for {
+		news := c.troubles.heard()
 		select {
 		case <-c.adopted:
 			return s.lookup(id) // an undone create is gone by now
-		case <-c.troubled():
-			return nil, errorf(errdefs.ErrUnavailable, "container %s: not re-adopted yet, it is tried again: %v", id, c.trouble())
+		default:
+		}
+		if create, ok := c.state().Opened(lifecycle.OpCreate, ""); ok {
+			if why := c.troubles.of(create.Seq); why != nil {
+				return nil, errorf(errdefs.ErrUnavailable, "container %s: not re-adopted yet, it is tried again: %v", id, why)
+			}
+		}
+		select {
+		case <-c.adopted:
+		case <-news:
 		case <-ctx.Done():
 			return nil, errorf(errdefs.ErrUnavailable, "container %s: still being re-adopted: %v", id, ctx.Err())
 		}

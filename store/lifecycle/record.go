@@ -17,7 +17,7 @@ type Record struct {
 	Exec    string          `json:"exec,omitempty"`    // exec id, "" = init
 	From    State           `json:"from,omitempty"`    // state of the process before this record
 	To      State           `json:"to,omitempty"`      // and after it; equal to From where nothing moved
-	Process *Process        `json:"process,omitempty"` // create done, exec start done, exit
+	Process *Process        `json:"process,omitempty"` // done of what brings it up (create, an exec's or a restored init's start), exit
 	Exit    *Exit           `json:"exit,omitempty"`    // exit
 	OOM     *OOM            `json:"oom,omitempty"`     // oom
 	Cgroup  string          `json:"cgroup,omitempty"`  // with the Process of init: its lines of /proc/PID/cgroup
