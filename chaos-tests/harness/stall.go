@@ -36,7 +36,7 @@ type stallWatcher struct {
 func watchForStalls(h *Harness) *stallWatcher {
 	w := &stallWatcher{h: h, quit: make(chan struct{}), since: map[string]time.Time{}, told: map[string]bool{}}
 	w.done.Go(func() {
-		tick := time.NewTicker(stallLook)
+		tick := time.NewTicker(wait.Limit(stallLook))
 		defer tick.Stop()
 		for {
 			select {

@@ -28,7 +28,7 @@ func main() {
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, as `go test -run` does")
 	flag.StringVar(&o.script, "sh", "", "a shell command to run before the tests, and instead of them where no package is named")
 	flag.StringVar(&o.kernel, "kernel", "linux-image-6.12-cloud-amd64", "Debian package of the kernel, as scripts/setup has unpacked it")
-	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "how long the machine may run")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long the machine may run")
 	flag.Parse()
 	o.packages = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

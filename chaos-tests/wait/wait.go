@@ -13,7 +13,8 @@ import (
 )
 
 // interval is the pause between two looks. Short, since a look is cheap and
-// most conditions hold within a few milliseconds.
+// most conditions hold within a few milliseconds; on a slow machine a look is
+// not cheap, and takes the processor from what is awaited.
 const interval = 3 * time.Millisecond
 
 // Limit stretches a time limit that was chosen for a machine of usual speed by
@@ -48,7 +49,7 @@ func Until(ctx context.Context, limit time.Duration, what string, cond func() er
 	limit = Limit(limit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(Limit(interval))
 	defer tick.Stop()
 	for {
 		err := cond()
