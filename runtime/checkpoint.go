@@ -28,8 +28,7 @@ type CheckpointOptions struct {
 	CgroupsMode         string   `json:"cgroupsMode,omitempty"` // soft, full, strict
 }
 
-// criuTimeout bounds a dump and a restore instead of Config.Timeout: they copy the
-// container's memory.
+// criuTimeout bounds a dump and a restore instead of Config.Timeout: see Limit.
 const criuTimeout = 10 * time.Minute
 
 // The names CRIU gives its logs, in the work directory.
@@ -55,12 +54,12 @@ func (r *Runc) Checkpoint(ctx context.Context, intent string, o CheckpointOption
 	if !o.Exit {
 		actions = append(actions, runc.LeaveRunning)
 	}
-	work, done, err := r.criuWork(intent, o.WorkPath)
+	work, done, err := r.criuWork(intent, o.WorkPath, dumpLog)
 	if err != nil {
 		return err
 	}
 	defer done()
-	err = r.runFor(ctx, criuTimeout, intent, "checkpoint", func(ctx context.Context, c *runc.Runc) error {
+	err = r.run(ctx, intent, "checkpoint", func(ctx context.Context, c *runc.Runc) error {
 		return c.Checkpoint(ctx, r.ID, &runc.CheckpointOpts{
 			ImagePath:                o.ImagePath,
 			WorkDir:                  work,
@@ -89,12 +88,12 @@ func (r *Runc) Restore(ctx context.Context, intent string, image Image, stdio *I
 	if err := r.linkInitPid(intent); err != nil {
 		return 0, err
 	}
-	work, done, err := r.criuWork(intent, image.WorkPath)
+	work, done, err := r.criuWork(intent, image.WorkPath, restoreLog)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	err = r.runFor(ctx, criuTimeout, intent, "restore", func(ctx context.Context, c *runc.Runc) error {
+	err = r.run(ctx, intent, "restore", func(ctx context.Context, c *runc.Runc) error {
 		_, err := c.Restore(ctx, r.ID, r.Bundle, &runc.RestoreOpts{
 			CheckpointOpts: runc.CheckpointOpts{ImagePath: image.Path, ParentPath: image.ParentPath, WorkDir: work},
 			IO:             &launch{stdio: stdio, launched: launched},
@@ -131,10 +130,16 @@ func (r *Runc) workPath(intent, path string) string {
 }
 
 // criuWork makes CRIU's work directory: the caller's, which stays, or one of the
-// intent's, which done removes.
-func (r *Runc) criuWork(intent, path string) (work string, done func(), err error) {
+// intent's, which done removes. An earlier call's log is removed: it would be taken for
+// this one's, should this fail before CRIU is run.
+func (r *Runc) criuWork(intent, path, log string) (work string, done func(), err error) {
 	work = r.workPath(intent, path)
-	if err := os.MkdirAll(work, 0o700); err != nil {
+	if err = os.MkdirAll(work, 0o700); err == nil {
+		if err = os.Remove(filepath.Join(work, log)); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
 		return "", nil, fmt.Errorf("container %s: CRIU's work directory: %w", r.ID, err)
 	}
 	if path != "" {
@@ -143,12 +148,13 @@ func (r *Runc) criuWork(intent, path string) (work string, done func(), err erro
 	return work, func() { _ = os.RemoveAll(work) }, nil
 }
 
-// criuError adds what CRIU said to a runtime's error, and keeps the log in the bundle.
+// criuError adds what CRIU said to a runtime's error, and keeps the log, or the last
+// logTail bytes of it, in the bundle.
 func (r *Runc) criuError(err error, work, log string) error {
 	if err == nil {
 		return nil
 	}
-	text, missing := os.ReadFile(filepath.Join(work, log))
+	text, missing := readTail(filepath.Join(work, log))
 	if missing != nil {
 		return err // it failed before CRIU was run
 	}

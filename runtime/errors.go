@@ -80,9 +80,9 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// LoggedError is what the runtime has logged of a failed call, with its class and, of a
-// dump or restore, CRIU's words; nil where it has logged no error. It is the answer of a
-// call whose worker has died, too.
+// LoggedError is what the runtime has logged of a failed call, with its class; nil where
+// it has logged no error. It is the answer of a call whose worker has died, too. Of a dump
+// or restore CheckpointError and RestoreError say more.
 func (r *Runc) LoggedError(intent, op string) error {
 	text, logged := r.IntentError(intent)
 	if !logged {

@@ -15,7 +15,7 @@ const (
 	criuDir   = "criu"           // an intent's directory for CRIU's logs
 	markerEnv = "PERDURE_INTENT" // environment of a runtime call; never the container's
 
-	logTail  = 1 << 20 // bytes of a runtime log looked at: runc has written errors of more than 64 KiB
+	logTail  = 1 << 20 // bytes of a runtime's or CRIU's log looked at: runc has written errors of more than 64 KiB
 	lineHead = 1024    // bytes kept of an overlong error from its start ...
 	lineTail = 3072    // ... and from its end, where the cause is
 )
@@ -42,19 +42,24 @@ func (r *Runc) PidFile(intent string) (int, bool) {
 // IntentError is the last error the runtime logged for an intent. It answers for a
 // call whose worker did not live to see its end.
 func (r *Runc) IntentError(intent string) (string, bool) {
-	f, err := os.Open(r.file(intent, "log"))
+	log, err := readTail(r.file(intent, "log"))
 	if err != nil {
 		return "", false
+	}
+	return lastError(log)
+}
+
+// readTail reads the last logTail bytes of a log.
+func readTail(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
 		_, _ = f.Seek(max(0, size-logTail), io.SeekStart)
 	}
-	log, err := io.ReadAll(io.LimitReader(f, logTail))
-	if err != nil {
-		return "", false
-	}
-	return lastError(log)
+	return io.ReadAll(io.LimitReader(f, logTail))
 }
 
 // lastError finds the message of the last error line of a runtime's JSON log.

@@ -21,17 +21,18 @@ import (
 const orphanRound = 250 * time.Millisecond
 
 const (
-	// failWait is how long a runtime whose hooks were killed may take to clean up after
-	// itself: killed as well, runc leaves cgroups that its delete does not know.
-	failWait = 5 * time.Second
+	// defaultFailWait is how long a runtime whose hooks were killed may take to clean up
+	// after itself: killed as well, runc leaves cgroups that its delete does not know.
+	defaultFailWait = 5 * time.Second
 	// killWait is how long a killed process may take to end.
 	killWait = 10 * time.Second
 )
 
 // WaitOrphans waits for the end of every process that a dead worker left behind for an
-// intent, or that this one has started for it. Where ctx ends, or Config.Timeout has passed since the call, they are killed,
-// hooks first: one that hangs would have been, had its worker lived. It is the caller
-// who judges what is there then. An error says that a process could not be killed.
+// intent, or that this one has started for it. Where ctx ends, or the intent's Limit has
+// passed since the call, they are killed, hooks first: one that hangs would have been,
+// had its worker lived. It is the caller who judges what is there then. An error says
+// that a process could not be killed.
 //
 // An orphan is the runtime, which carries the intent's marker in its environment and
 // leads the process group that every call is given; what descends from it, like its
@@ -41,7 +42,7 @@ const (
 // another mount namespace are the container's (crun's init has crun's environment until
 // the user's program is started).
 func (r *Runc) WaitOrphans(ctx context.Context, intent string) error {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.Limit(intent))
 	defer cancel()
 	what := fmt.Sprintf("container %s: %s", r.ID, intent)
 	var killAll time.Time
@@ -58,12 +59,12 @@ func (r *Runc) WaitOrphans(ctx context.Context, intent string) error {
 			err = waitAny(ctx, found, orphanRound)
 		default:
 			if killAll.IsZero() {
-				killAll = time.Now().Add(failWait)
+				killAll = time.Now().Add(r.FailWait)
 			}
 			err = endOrphans(found, time.Now().After(killAll))
 		}
 		if err != nil {
-			return fmt.Errorf("%s: still running for a worker that died: %w", what, err)
+			return fmt.Errorf("%s: end the runtime's processes: %w", what, err)
 		}
 		empty = 0
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	runc "github.com/containerd/go-runc"
@@ -35,8 +36,11 @@ type Config struct {
 	NoNewKeyring  bool
 	IoUID, IoGID  int // owner of the pipes made for the container's stdio
 
+	Restores bool // the container comes from a checkpoint: its start is a restore
+
 	KeeperPID int           // parent of orphans, where WaitOrphans looks for them; 0 means the whole machine
-	Timeout   time.Duration // limit of each runtime call; 0 means two minutes
+	Timeout   time.Duration // limit of each runtime call, but for CRIU's: see Limit; 0 means two minutes
+	FailWait  time.Duration // for a runtime whose hooks were killed to clean up after itself; 0 means five seconds
 }
 
 // Runc calls the runtime for one container. It holds no state of its own and is safe
@@ -56,8 +60,22 @@ func New(c Config) *Runc {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
+	if c.FailWait == 0 {
+		c.FailWait = defaultFailWait
+	}
 	c.Root = filepath.Join(c.Root, c.Namespace)
 	return &Runc{Config: c}
+}
+
+// Limit is how long the runtime may work on an intent, for the worker that calls it and
+// for the next, which waits for what a dead one has called. The intent's name begins with
+// its operation. A dump and a restore copy the container's memory, so they have more.
+func (r *Runc) Limit(intent string) time.Duration {
+	switch op, _, _ := strings.Cut(intent, "-"); {
+	case op == "checkpoint", op == "start" && r.Restores:
+		return max(criuTimeout, r.Timeout)
+	}
+	return r.Timeout
 }
 
 // client is the go-runc client for a call of an intent; without one nothing is logged
@@ -84,22 +102,20 @@ func (r *Runc) client(intent string) *runc.Runc {
 }
 
 // run makes one call of the runtime on behalf of an intent and classifies its error.
+// Where Limit, or ctx, ends first the runtime is ended as an orphan is, hooks first:
+// killed itself, it would leave its hooks running, and cgroups that its delete does not
+// know.
 func (r *Runc) run(ctx context.Context, intent, op string, call func(context.Context, *runc.Runc) error) error {
-	return r.runFor(ctx, r.Timeout, intent, op, call)
-}
-
-// runFor is run with a limit of its own. Where that, or ctx, ends first the runtime is
-// ended as an orphan is, hooks first: killed itself, it would leave its hooks running,
-// and cgroups that its delete does not know.
-func (r *Runc) runFor(ctx context.Context, limit time.Duration, intent, op string, call func(context.Context, *runc.Runc) error) error {
 	err := os.Mkdir(filepath.Join(r.Bundle, intentDir), 0o700) // of the intent's files, where there is a bundle for it
 	if err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("container %s: %s: directory of the intent's files: %w", r.ID, intent, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, r.Limit(intent))
 	defer cancel()
 	returned, ended := make(chan struct{}), make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { ended <- r.endCall(ctx, intent, returned) })
+	stop := context.AfterFunc(ctx, func() {
+		ended <- endCall(returned, func() error { return r.WaitOrphans(ctx, intent) })
+	})
 	err = call(runc.WithExtraEnv(context.WithoutCancel(ctx), r.marker(intent)), r.client(intent))
 	close(returned)
 	if !stop() {
@@ -108,15 +124,15 @@ func (r *Runc) runFor(ctx context.Context, limit time.Duration, intent, op strin
 	return r.explain(ctx, intent, op, err)
 }
 
-// endCall ends the runtime until its call has returned: it may not be forked yet.
-func (r *Runc) endCall(ctx context.Context, intent string, returned <-chan struct{}) error {
+// endCall ends the runtime until its call has returned: it may not be forked yet, and
+// what could not be ended now is tried again, or nobody would. The error is the last
+// try's.
+func endCall(returned <-chan struct{}, end func() error) error {
 	for {
-		if err := r.WaitOrphans(ctx, intent); err != nil {
-			return err
-		}
+		err := end()
 		select {
 		case <-returned:
-			return nil
+			return err
 		case <-time.After(orphanRound):
 		}
 	}

@@ -30,6 +30,7 @@ import (
 const (
 	endTimeout   = 2500 * time.Millisecond // a live keeper ends the id
 	aloneTimeout = 2 * time.Second         // the runtime's calls
+	failWait     = 500 * time.Millisecond  // for a runtime to clean up whose time is up
 	killedStatus = 137                     // 128 + SIGKILL: true only where cleanup itself killed a live init
 )
 
@@ -220,6 +221,7 @@ func removeFromRuntime(ctx context.Context, meta store.Meta) (killed int, err er
 	runc := runtime.New(runtime.Config{
 		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
 		Binary: meta.Runtime, Root: meta.Root, SystemdCgroup: meta.SystemdCgroup,
+		FailWait: failWait,
 	})
 	st, err := runc.State(ctx)
 	if errdefs.IsNotFound(err) {
