@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"perdure/chaos-tests/wait"
 )
 
 // job is what one lane of a part has to do. It reaches the lane in a file.
@@ -21,10 +23,11 @@ type job struct {
 	suite
 	Name    string // of part and lane
 	Lane    int
-	Runtime string        // TEST_RUNTIME
-	Kill    time.Duration // how often workers are killed; 0: never
-	First   []string      // tests after which nothing may be left
-	Second  []string      // tests that are run after them
+	Runtime string                   // TEST_RUNTIME
+	Kill    time.Duration            // how often workers are killed; 0: never
+	First   []string                 // tests after which nothing may be left
+	Second  []string                 // tests that are run after them
+	Took    map[string]time.Duration // by the tests with the model
 
 	dir string // the lane's own
 }
@@ -59,9 +62,13 @@ func (s *suite) jobs(p, model *part, dir string) []*job {
 	for i := range jobs {
 		name := fmt.Sprintf("%s-%d", p.name, i)
 		jobs[i] = &job{suite: *s, Name: name, Lane: i, Runtime: p.runtime, Kill: p.kill, dir: filepath.Join(dir, name)}
+		jobs[i].Took = map[string]time.Duration{}
 	}
 	for _, test := range s.tests {
 		j := jobs[lane(test)]
+		if p != model {
+			j.Took[test] = model.Results[test].Took
+		}
 		switch o := model.Results[test].Outcome; {
 		case o == hung && p != model:
 		case o == passed || p == model && !strings.HasPrefix(test, "TestCheckpoint"):
@@ -72,6 +79,10 @@ func (s *suite) jobs(p, model *part, dir string) []*job {
 	}
 	return slices.DeleteFunc(jobs, func(j *job) bool { return len(j.First)+len(j.Second) == 0 })
 }
+
+// limitOf is how long a test may take: what took long with the model may take
+// several times as long again.
+func (j *job) limitOf(test string) time.Duration { return wait.Limit(j.Limit) + 4*j.Took[test] }
 
 // run starts the lane in its namespaces, and waits for its report. The kernel
 // kills all that is in them when this process dies, or ctx ends.

@@ -94,7 +94,7 @@ func parse() (options, error) {
 	names := flag.String("parts", "stock,perdure,killed", "`parts` to run; the first is what the others are measured by")
 	flag.StringVar(&o.suite, "suite", "", "`directory` of scripts/setup conformance")
 	flag.StringVar(&o.runc, "runc", "", "`directory` of the runc to use (default: the machine's)")
-	flag.DurationVar(&o.limit, "limit", 3*time.Minute, "time limit of each test")
+	flag.DurationVar(&o.limit, "limit", 90*time.Second, "time limit of each test, to which four times what it took in the first part are added")
 	flag.StringVar(&o.logs, "logs", "", "`directory` for the output of the tests")
 	flag.StringVar(&o.document, "document", "", "`file` to write the first part's failures into")
 	flag.Parse()

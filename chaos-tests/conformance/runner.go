@@ -127,7 +127,7 @@ func feed(out io.Reader, lines chan<- string) {
 
 // watch reads until the output ends, or until one test has taken too long.
 func (l *runner) watch(r *reader, lines <-chan string) (hangs bool) {
-	limit := time.NewTimer(wait.Limit(l.Limit))
+	limit := time.NewTimer(l.limitOf(""))
 	defer limit.Stop()
 	for {
 		select {
@@ -136,7 +136,7 @@ func (l *runner) watch(r *reader, lines <-chan string) (hangs bool) {
 				return false
 			}
 			if r.take(line) {
-				limit.Reset(wait.Limit(l.Limit))
+				limit.Reset(l.limitOf(r.current))
 			}
 		case <-limit.C:
 			return true

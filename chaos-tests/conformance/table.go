@@ -34,6 +34,11 @@ func verdict(w io.Writer, tests []string, parts []*part) bool {
 		}
 		ok = ok && len(lost) == 0 && len(left) == 0
 	}
+	for _, name := range tests {
+		if stock.Results[name].Outcome == hung {
+			fmt.Fprintf(w, "\n%s hangs with %s and was not run with the others\n", name, stock.name)
+		}
+	}
 	fmt.Fprintln(w)
 	for _, p := range parts {
 		fmt.Fprintln(w, p.summary(stock))
