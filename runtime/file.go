@@ -134,10 +134,11 @@ func newAppender(file, stage, mark *os.File) (*appender, error) {
 func (a *appender) close() { closeAll(a.copies[:]...) }
 
 // lastOffset is the greatest offset that a file can have, which depends on its file
-// system, and at most 2^62. It is looked for on a description of its own.
+// system, and at most 2^62. It is looked for on a description of its own, which
+// appends because a file with the attribute a (chattr) has no other.
 func lastOffset(f *os.File) (last int64, err error) {
 	err = control(f, func(fd int) error {
-		probe, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		probe, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}

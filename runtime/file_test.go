@@ -206,3 +206,32 @@ func TestFileOutput(t *testing.T) {
 		t.Errorf("the file has %q: %v", text, err)
 	}
 }
+
+// An administrator may have made a log that nobody can rewrite (chattr +a).
+func TestLogThatCanOnlyBeAppendedToIsUsed(t *testing.T) {
+	requireRoot(t)
+	const appendFlag = 0x20 // FS_APPEND_FL of linux/fs.h
+	b := newFileBench(t, t.TempDir(), "before\n")
+	attributes := func(change func(int) int) error {
+		f, err := os.Open(b.path)
+		must(t, err)
+		defer f.Close()
+		flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, change(flags))
+	}
+	if err := attributes(func(flags int) int { return flags | appendFlag }); err != nil {
+		t.Skipf("the file system of %s has no such attribute: %v", b.path, err)
+	}
+	t.Cleanup(func() { must(t, attributes(func(flags int) int { return flags &^ appendFlag })) })
+	a := b.worker()
+	defer a.close()
+	_, err := b.stage.Write([]byte("after\n"))
+	must(t, err)
+	must(t, a.flush())
+	if text := read(t, b.path); text != "before\nafter\n" {
+		t.Errorf("the log has %q", text)
+	}
+}

@@ -37,7 +37,7 @@ type IOOptions struct {
 	// container or, for an exec, of the exec.
 	Namespace, ID string
 	// GiveUp, when closed, ends the wait for a logger to get ready; nil: never.
-	GiveUp <-chan struct{} `json:"-"`
+	GiveUp <-chan struct{}
 }
 
 const (

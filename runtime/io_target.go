@@ -22,7 +22,6 @@ const (
 // target is a path or URI of a client's, understood.
 type target struct {
 	kind   kind
-	named  string   // as the client wrote it
 	path   string   // of the fifo, the file or the logger
 	args   []string // of the logger
 	strict bool     // binary-v2: the logger has to write a byte to be ready
@@ -42,9 +41,9 @@ func parseTarget(stream, named string) (target, error) {
 	case named == "":
 		return target{}, nil
 	case !isURI || strings.Contains(scheme, "/"):
-		return target{kind: toFifo, named: named, path: named}, nil
+		return target{kind: toFifo, path: named}, nil
 	}
-	t := target{named: named}
+	var t target
 	switch scheme {
 	case "file":
 		t.kind = toFile

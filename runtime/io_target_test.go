@@ -18,14 +18,13 @@ func TestTargets(t *testing.T) {
 		"binary:///bin/logger":        {kind: toLogger, path: "/bin/logger"},
 		"binary-v2:///bin/logger?a=b": {kind: toLogger, path: "/bin/logger", args: []string{"a", "b"}, strict: true},
 	} {
-		want.named = named
 		got, err := parseTarget("stdout", named)
 		must(t, err)
 		if !slices.Equal(got.args, want.args) {
 			t.Errorf("%q: arguments %q, want %q", named, got.args, want.args)
 		}
 		got.args, want.args = nil, nil
-		if got.kind != want.kind || got.path != want.path || got.named != named || got.strict != want.strict {
+		if got.kind != want.kind || got.path != want.path || got.strict != want.strict {
 			t.Errorf("%q is %+v, want %+v", named, got, want)
 		}
 	}

@@ -120,11 +120,9 @@ func oomKills(text string) (uint64, error) {
 	return 0, fmt.Errorf("no oom_kill in %q", text)
 }
 
-// Early reports whether notifications come before the kill is counted, or without one:
-// with version 1, where the victim may be in a cgroup below or beside.
-func (w *OOMWatch) Early() bool { return w.notify != nil }
-
-// Notified reports whether there was an early notification since Drain.
+// Notified reports whether there was an early notification since Drain: one that comes
+// before the kill is counted, or without one. Only version 1 has them, where the victim
+// may be in a cgroup below or beside.
 func (w *OOMWatch) Notified() bool {
 	if w.notify == nil {
 		return false

@@ -97,7 +97,7 @@ func TestOOM(t *testing.T) {
 	if kills, err := next.Kills(); kills != 1 || err != nil {
 		t.Errorf("the next worker counts %d, %v", kills, err)
 	}
-	if next.Early() {
+	if next.notify != nil {
 		if !next.Notified() || !next.Drain() || next.Notified() || next.Drain() {
 			t.Error("a notification stays until it is drained, once, for all workers")
 		}

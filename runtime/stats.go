@@ -14,15 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Stats returns the metrics of the cgroup of a live process; see [Cgroup.Stats].
-func Stats(pid int, start uint64) (proto.Message, error) {
-	g, err := CgroupOf(pid, start)
-	if err != nil {
-		return nil, err
-	}
-	return g.Stats()
-}
-
 // Stats returns the cgroup's metrics in the message containerd knows for this host:
 // *v1.Metrics or *v2.Metrics of containerd/cgroups. What the kernel or the
 // configuration does not have is left out, as by the stock shim. It needs no process:

@@ -32,7 +32,7 @@ func TestStats(t *testing.T) {
 	must(t, err)
 	g, err := CgroupOf(pid, start)
 	must(t, err)
-	m, err := Stats(pid, start)
+	m, err := g.Stats()
 	must(t, err)
 	check := func(m proto.Message) {
 		t.Helper()
@@ -59,8 +59,8 @@ func TestStats(t *testing.T) {
 	must(t, c.Kill(c.ctx, c.intent("kill"), 9))
 	reap(t, pid)
 	stdio.Exited()
-	if m, err := Stats(pid, start); !errdefs.IsNotFound(err) {
-		t.Errorf("of a process that has ended: %v, %v", m, err)
+	if g, err := CgroupOf(pid, start); !errdefs.IsNotFound(err) {
+		t.Errorf("of a process that has ended: %v, %v", g, err)
 	}
 	again, err := ParseCgroup(g.String())
 	must(t, err)

@@ -10,19 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Thaw lets the processes of a process's cgroup run again, whoever has frozen them. It
-// is for SIGKILL to reach a paused container: with version 1 a frozen process does
-// not die. A cgroup that is not frozen, or has no freezer, is no error; errdefs.ErrNotFound
-// when the process has ended.
-func Thaw(pid int, start uint64) error {
-	g, err := CgroupOf(pid, start)
-	if err != nil {
-		return err
-	}
-	return g.Thaw()
-}
-
-// Thaw is [Thaw] of a cgroup that is known. One that is gone is no error.
+// Thaw lets the processes of a cgroup run again, whoever has frozen them. It is for
+// SIGKILL to reach a paused container: with version 1 a frozen process does not die. A
+// cgroup that is not frozen, has no freezer, or is gone is no error.
 func (g Cgroup) Thaw() error {
 	file, frozen, thawed := g.freezer()
 	if file == "" {

@@ -24,7 +24,7 @@ func TestThaw(t *testing.T) {
 	must(t, err)
 	g, err := CgroupOf(pid, start)
 	must(t, err)
-	must(t, Thaw(pid, start)) // not frozen
+	must(t, g.Thaw()) // not frozen
 	file, _, _ := g.freezer()
 	freeze := "FROZEN"
 	if g.version2() {
@@ -33,14 +33,11 @@ func TestThaw(t *testing.T) {
 	must(t, os.WriteFile(file, []byte(freeze), 0))
 	await(t, "the cgroup to be frozen", func() bool { return read(t, file) == freeze+"\n" })
 	must(t, SignalProcess(pid, start, unix.SIGKILL))
-	must(t, Thaw(pid, start))
+	must(t, g.Thaw())
 	if status := reap(t, pid); status != 137 {
 		t.Errorf("it ended with %d", status)
 	}
 	stdio.Exited()
-	if err := Thaw(pid, start); !errdefs.IsNotFound(err) {
-		t.Errorf("the process has ended: %v", err)
-	}
 }
 
 func TestThawOfFiles(t *testing.T) {

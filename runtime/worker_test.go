@@ -38,6 +38,19 @@ type job struct {
 	Config   Config
 }
 
+// MarshalJSON leaves out the channel, which has no JSON.
+func (j job) MarshalJSON() ([]byte, error) {
+	type plain job
+	type options struct {
+		IOOptions
+		GiveUp *struct{} `json:",omitempty"`
+	}
+	return json.Marshal(struct {
+		plain
+		Options options
+	}{plain: plain(j), Options: options{IOOptions: j.Options}})
+}
+
 // worker is a process that can be killed, with the test as its keeper.
 type worker struct {
 	*exec.Cmd

@@ -116,13 +116,15 @@ func TestStatsAreTheStockShims(t *testing.T) {
 	pid := int(c.Task.Pid())
 	start, err := runtime.StartTime(pid)
 	harness.Check(t, err)
+	cgroup, err := runtime.CgroupOf(pid, start)
+	harness.Check(t, err)
 	// The kernel goes on with what was written: both are read until they are of one moment.
 	err = wait.Until(ctx, limit, "metrics that are the same", func() error {
 		theirs, err := metrics(ctx, c)
 		if err != nil {
 			return wait.Never(err)
 		}
-		ours, err := runtime.Stats(pid, start)
+		ours, err := cgroup.Stats()
 		if err != nil {
 			return wait.Never(err)
 		}
