@@ -132,7 +132,7 @@ func beLane() (err error) {
 	if err != nil {
 		return err
 	}
-	l := &runner{job: j, log: log, mounts: mounts, cgroups: cgroups()}
+	l := &runner{job: j, log: log, again: map[string]int{}, mounts: mounts, cgroups: cgroups()}
 	l.report.Results = map[string]result{}
 	if err := l.work(context.Background()); err != nil {
 		return err

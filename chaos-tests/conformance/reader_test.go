@@ -11,7 +11,7 @@ import (
 func read(t *testing.T, text string) (*reader, map[string]result) {
 	t.Helper()
 	results := map[string]result{}
-	r := newReader(results, io.Discard)
+	r := newReader(results, map[string]int{}, io.Discard)
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		r.take(strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "!", marker))
 	}
@@ -72,5 +72,20 @@ func TestTheEndOfTheSuiteIsThatOfItsTest(t *testing.T) {
 	r.end(false, errors.New("exit status 2"))
 	if got := r.results["TestA"].Outcome; got != crashed {
 		t.Errorf("TestA: %q", got)
+	}
+}
+
+func TestATestIsRunAgainWhoseContainerdWasTooSlow(t *testing.T) {
+	again := `!=== RUN   TestA
+    restart_monitor_test.go:85: context deadline exceeded: <nil>: time=...
+!--- FAIL: TestA (2.18s)
+`
+	_, results := read(t, again+again)
+	if got := results["TestA"].Outcome; got != "" {
+		t.Errorf("TestA: %q, want it unfinished", got)
+	}
+	_, results = read(t, again+again+again)
+	if got := results["TestA"].Outcome; got != failed {
+		t.Errorf("TestA: %q, want it failed in the end", got)
 	}
 }

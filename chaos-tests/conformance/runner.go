@@ -25,6 +25,7 @@ type runner struct {
 	*job
 	report
 	log     *os.File
+	again   map[string]int  // see reader
 	mounts  map[string]bool // what there was before
 	cgroups map[string]bool
 }
@@ -39,7 +40,7 @@ func (l *runner) work(ctx context.Context) (err error) {
 
 // all runs tests, and returns what they left behind.
 func (l *runner) all(ctx context.Context, rest []string) (left []string, err error) {
-	for len(rest) > 0 {
+	for fruitless := 0; len(rest) > 0; {
 		whole, err := l.batch(ctx, rest)
 		if err != nil {
 			return nil, err
@@ -53,10 +54,11 @@ func (l *runner) all(ctx context.Context, rest []string) (left []string, err err
 			return nil, err
 		}
 		still := l.unfinished(rest)
-		if len(still) == len(rest) {
-			return nil, fmt.Errorf("the suite ended before its first test: see %s", l.log.Name())
+		if len(still) < len(rest) {
+			rest, fruitless = still, 0
+		} else if fruitless++; fruitless > maxAttempts { // its containerd has four seconds to start
+			return nil, fmt.Errorf("the suite ended before its first test, see %s.log", l.Name)
 		}
-		rest = still
 	}
 	return left, nil
 }
@@ -93,7 +95,7 @@ func (l *runner) batch(ctx context.Context, tests []string) (whole bool, err err
 	}
 	stop := l.startKiller(ctx)
 	defer stop()
-	r := newReader(l.Results, l.log)
+	r := newReader(l.Results, l.again, l.log)
 	lines := make(chan string)
 	go feed(out, lines)
 	hangs := l.watch(r, lines)
