@@ -220,14 +220,13 @@ func (io *IO) Drained(ctx context.Context) error {
 // the fifo open.
 func (io *IO) Close() error {
 	io.Detach()
-	err := errors.Join(endLogger(io.d, io.prefix), io.d.Drop(io.prefix))
+	err := CloseIO(io.d, io.prefix)
 	if io.stdio.Terminal {
-		err = errors.Join(err, io.removeSocket())
+		if failed := io.removeSocket(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: close: %w", io.prefix, failed))
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: close: %w", io.prefix, err)
-	}
-	return nil
+	return err
 }
 
 // Detach ends this worker's part and leaves the rest to the next.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,12 +273,12 @@ func endLogger(d Descriptors, prefix string) error {
 	return fmt.Errorf("the logger has not ended within %s of SIGKILL", killTimeout)
 }
 
-// CloseIO lets go of the stdio of a process whose IO this worker does not have, and ends
-// its logger. It can be repeated.
+// CloseIO ends the logger of a process and lets go of its stdio, also where this worker
+// does not have the IO. It can be repeated.
 func CloseIO(d Descriptors, prefix string) error {
 	err := errors.Join(endLogger(d, prefix), d.Drop(prefix))
 	if err != nil {
-		return fmt.Errorf("%s: close: %w", filepath.Base(prefix), err)
+		return fmt.Errorf("%s: close: %w", prefix, err)
 	}
 	return nil
 }

@@ -354,7 +354,7 @@ func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
 	if owed {
 		return s.Keeper.Drop(key + "/bundle")
 	}
-	return s.Keeper.Drop(key)
+	return s.letGo(key)
 }
 
 func removeJournal(key string, dir *os.File) error {

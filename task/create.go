@@ -137,7 +137,7 @@ func (s *Service) open(ctx context.Context, r *api.CreateTaskRequest) (*containe
 	instance := strconv.FormatUint(req.number, 10)
 	c, err := s.begin(id, instance, r.Bundle, params)
 	if err != nil {
-		return nil, errors.Join(err, s.Keeper.Drop(keeperKey(id, instance)))
+		return nil, errors.Join(err, s.letGo(keeperKey(id, instance)))
 	}
 	close(c.adopted)
 	s.enter(c)
@@ -299,7 +299,8 @@ func (c *container) undoCreate(ctx context.Context) error {
 	if err := c.runc.Delete(ctx, "undo-create", true); err != nil {
 		errs = append(errs, fmt.Errorf("remove from the runtime: %w", err))
 	}
-	errs = append(errs, c.streams.close(""))
+	_, err := c.streams.close("")
+	errs = append(errs, err)
 	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		errs = append(errs, fmt.Errorf("unmount rootfs: %w", err))
 	}
@@ -315,11 +316,6 @@ func (c *container) vanish(owed bool) {
 	if undone != nil {
 		c.svc.warn(c.id, "undo a failed create", undone)
 	}
-	if !owed { // a create that is made again ends the logger of the last attempt itself
-		if err := c.closeStreams(""); err != nil {
-			c.svc.warn(c.id, "undo a failed create", err)
-		}
-	}
 	c.forget(owed, undone == nil)
 }
 
@@ -334,23 +330,36 @@ func (c *container) forget(owed, undone bool) {
 	}
 	_ = removeDatabase(c.journal.Meta().Bundle)
 	c.runc.CleanAll()
-	drop := []string{c.key()}
+	var dropped error
 	if owed {
-		drop = []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()}
-	}
-	for _, names := range drop {
-		if err := c.svc.Keeper.Drop(names); err != nil {
-			c.svc.warn(c.id, "drop descriptors", err)
+		for _, name := range []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()} {
+			dropped = errors.Join(dropped, c.svc.Keeper.Drop(name))
 		}
+	} else {
+		dropped = c.svc.letGo(c.key())
+	}
+	if dropped != nil {
+		c.svc.warn(c.id, "drop descriptors", dropped)
 	}
 	c.svc.remove(c)
 	create, _ := strconv.ParseUint(c.instance, 10, 64)
 	c.svc.leaveIfWanted(create)
 }
 
+// letGo drops all that the keeper has of a container that does not exist. An
+// attempt whose replay does not come may have left a logger: that is ended first,
+// because the end of its input alone does not end every one. (A create that is made
+// again ends the logger of the last attempt itself.)
+func (s *Service) letGo(key string) error {
+	return errors.Join(runtime.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.Drop(key))
+}
+
+// initPrefix is where the keeper has the stdio of a container's init.
+func initPrefix(key string) string { return key + "/init" }
+
 func (c *container) ioPrefix(exec string) string {
 	if exec == "" {
-		return c.key() + "/init"
+		return initPrefix(c.key())
 	}
 	return c.key() + "/exec/" + exec
 }

@@ -194,8 +194,8 @@ func (c *container) giveInitUp() (err error) {
 // closeStreams lets a process's descriptors go, also those of a start that a
 // dead worker began and nobody repeated.
 func (c *container) closeStreams(exec string) error {
-	err := c.streams.close(exec)
-	if err == nil {
+	had, err := c.streams.close(exec)
+	if !had {
 		err = runtime.CloseIO(c.svc.Keeper, c.ioPrefix(exec))
 	}
 	if err != nil {

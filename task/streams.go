@@ -39,14 +39,15 @@ func (s *streams) drained(ctx context.Context, exec string) {
 	}
 }
 
-// close ends the copying and drops the descriptors.
-func (s *streams) close(exec string) error {
+// close ends the copying and drops the descriptors, where this worker has the
+// stdio of a process.
+func (s *streams) close(exec string) (had bool, err error) {
 	s.mu.Lock()
 	io := s.io[exec]
 	delete(s.io, exec)
 	s.mu.Unlock()
 	if io == nil {
-		return nil
+		return false, nil
 	}
-	return io.Close()
+	return true, io.Close()
 }
