@@ -145,3 +145,26 @@ func percentile(all []time.Duration, p int) time.Duration {
 	sorted := slices.SortedFunc(slices.Values(all), cmp.Compare[time.Duration])
 	return sorted[(len(sorted)*p+99)/100-1]
 }
+
+// TestTerminalOutput times 7 MB through a terminal, of the two runtimes in turn.
+func TestTerminalOutput(t *testing.T) {
+	harness.NeedsPerdure(t)
+	h := harness.New(t)
+	ctx := h.Within(t, testLimit)
+	perdure, stock := pair(ctx, t, h)
+	took := map[*harness.Container][]time.Duration{}
+	for i := range 4 {
+		for _, c := range []*harness.Container{perdure, stock} {
+			began := time.Now()
+			e, err := c.Exec(ctx, harness.ExecConfig{ID: fmt.Sprintf("t%d", i), Args: []string{"/bin/seq", "1000000"}, Terminal: true})
+			harness.Check(t, err)
+			_, err = e.Finish(ctx)
+			harness.Check(t, err)
+			if i > 0 { // the first one warms up
+				took[c] = append(took[c], time.Since(began))
+			}
+		}
+	}
+	t.Logf("measured: 7 MB through a terminal: perdure %s; stock %s; ratio of medians %.2f",
+		spread(took[perdure]), spread(took[stock]), float64(percentile(took[perdure], 50))/float64(percentile(took[stock], 50)))
+}
