@@ -113,5 +113,9 @@ func handOver(command string, args []string) error {
 		return err
 	}
 	err = syscall.Exec(path, append([]string{path, command}, args...), os.Environ())
+	return cannotRun(path, command, err)
+}
+
+func cannotRun(path, command string, err error) error {
 	return fmt.Errorf("running %s %s: %w (it belongs beside the shim, into $PATH or PERDURE_WORKER)", path, command, err)
 }

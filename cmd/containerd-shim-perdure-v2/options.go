@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -109,14 +110,9 @@ func askPerdure(command string, input []byte) (string, error) {
 		Files: []uintptr{streams[0].Fd(), streams[1].Fd(), streams[2].Fd()},
 	})
 	if err != nil {
-		return "", fmt.Errorf("running %s %s: %w (it belongs beside the shim, or into PERDURE_WORKER)", path, command, err)
+		return "", cannotRun(path, command, err)
 	}
-	var status syscall.WaitStatus
-	for {
-		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
-			break
-		}
-	}
+	status, err := reap(pid, askWait)
 	if err != nil {
 		return "", fmt.Errorf("waiting for %s %s: %w", path, command, err)
 	}
@@ -125,6 +121,48 @@ func askPerdure(command string, input []byte) (string, error) {
 		return "", fmt.Errorf("%s", cutPrefix(failure, "perdure "+command+": ", fmt.Sprintf("%s %s ended with status %#x", path, command, int(status))))
 	}
 	return said, nil
+}
+
+// askWait is how long perdure may take to answer: the other starts of the group wait.
+// Tests have their own.
+var askWait = 2 * time.Second
+
+// reap waits for a child, and kills it where it takes longer.
+func reap(pid int, limit time.Duration) (status syscall.WaitStatus, err error) {
+	late := awaitEnd(pid, limit)
+	if late != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // not reaped yet, so the pid is still its own
+	}
+	for {
+		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			break
+		}
+	}
+	if late != nil {
+		err = late
+	}
+	return status, err
+}
+
+func awaitEnd(pid int, limit time.Duration) error {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(pidfd)
+	for deadline := time.Now().Add(limit); ; {
+		left := max(0, int(time.Until(deadline).Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, left)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case n == 0:
+			return fmt.Errorf("it did not end within %s and was killed", limit)
+		default:
+			return nil
+		}
+	}
 }
 
 const maxTold = 64 << 10

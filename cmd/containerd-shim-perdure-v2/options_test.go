@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	bootstrapapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
@@ -34,6 +35,9 @@ func shimCgroupMain() int {
 	if err != nil || len(o.ConfigBody) == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
+	}
+	if string(o.ConfigBody) == "hang" {
+		select {}
 	}
 	if text, bad := strings.CutPrefix(string(o.ConfigBody), "!"); bad {
 		fmt.Fprintf(os.Stderr, "perdure shim-cgroup: %s\n", text)
@@ -90,6 +94,11 @@ func TestShimCgroupIsFound(t *testing.T) {
 		if _, err := shimCgroup([]message{{name, "\xff\xff"}}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("damaged %s: %v", name, err)
 		}
+	}
+	askWait = 100 * time.Millisecond
+	defer func() { askWait = 2 * time.Second }()
+	if _, err := shimCgroup([]message{{genericOptions, "\x1a\x04hang"}}); err == nil || !strings.Contains(err.Error(), "was killed") {
+		t.Errorf("a worker's program that hangs: %v", err)
 	}
 	t.Setenv("PERDURE_WORKER", "/no/such/perdure")
 	if _, err := shimCgroup([]message{{genericOptions, "\x1a\x01x"}}); err == nil || !strings.Contains(err.Error(), "/no/such/perdure") {

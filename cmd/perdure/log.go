@@ -76,7 +76,15 @@ func writable(path string) error {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return fmt.Errorf("make the directory %s first (%v)", dir, err)
 	}
-	trial, err := os.CreateTemp(dir, ".perdure-log-*")
+	// A file without a name: one with a name would stay if this process were killed.
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	switch {
+	case err == nil:
+		return unix.Close(fd)
+	case !errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("no file can be made: %w", err)
+	}
+	trial, err := os.CreateTemp(dir, ".perdure-log-*") // NFS and others have no such files
 	if err != nil {
 		return fmt.Errorf("no file can be made: %w", err)
 	}
