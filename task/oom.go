@@ -26,8 +26,9 @@ import (
 // the container ends (before that is journaled, and in the same transaction), and
 // when a worker takes the container over.
 type oom struct {
-	watch atomic.Pointer[runtime.OOMWatch] // nil: there is nothing to watch
-	told  time.Time                        // the last one that this worker has told; the actor's
+	watch   atomic.Pointer[runtime.OOMWatch] // nil: there is nothing to watch; set with remove
+	told    moment                           // of the last one that this worker has told
+	reached moment                           // of the last notification that was about no OOM
 
 	mu             sync.Mutex
 	remove         func() // ends the notifications
@@ -40,8 +41,27 @@ type oom struct {
 // that of the pod.
 const oomGrace = 100 * time.Millisecond
 
-// oomSame is how long after an OOM was told an early notification belongs to it.
+// oomSame is how long after an OOM was told a notification belongs to it.
 const oomSame = time.Second
+
+const (
+	// oomPause is the longest pause after a look without news. Version 2 notifies, up
+	// to a hundred times a second, also when a limit is reached and nobody is killed.
+	oomPause = time.Second
+	// oomQuiet is how long after such a notification a worker does not rest: each of
+	// them would start the next one for nothing.
+	oomQuiet = 5 * time.Minute
+)
+
+func (o *oom) noisy(now time.Time) bool { return o.reached.within(oomQuiet, now) }
+
+// moment is a time that may not have come yet.
+type moment struct{ at atomic.Pointer[time.Time] }
+
+func (m *moment) within(limit time.Duration, now time.Time) bool {
+	at := m.at.Load()
+	return at != nil && now.Sub(*at) <= limit
+}
 
 // accounted finds the cgroup of an init that has just come up and watches it,
 // before the one who asked for it is answered. What it returns is journaled.
@@ -98,34 +118,34 @@ func (c *container) watchOOM(g runtime.Cgroup) {
 }
 
 // heedOOM looks whenever there is news. Without a poller the counter is still
-// looked at when a process ends.
+// looked at when a process ends. The container may be gone already: then nobody
+// comes to let the watch go.
 func (c *container) heedOOM(w *runtime.OOMWatch) {
+	c.oom.mu.Lock()
+	defer c.oom.mu.Unlock()
+	if c.isGone() || c.oom.watch.Load() != nil {
+		w.Close()
+		return
+	}
 	c.oom.watch.Store(w)
 	poller, err := c.svc.ooms()
-	var remove func()
 	if err == nil {
-		remove, err = poller.Add(w, c.oomHeard)
+		c.oom.remove, err = poller.Add(w, c.oomHeard)
 	}
 	if err != nil {
 		c.svc.warn(c.id, "OOM events are told late", err)
-		return
 	}
-	c.oom.mu.Lock()
-	c.oom.remove = remove
-	c.oom.mu.Unlock()
 }
 
 // unwatchOOM lets this worker's part of the watch go. Only the actor calls it.
 func (c *container) unwatchOOM() {
-	w := c.oom.watch.Swap(nil)
 	c.oom.mu.Lock()
-	remove := c.oom.remove
-	c.oom.remove = nil
-	c.oom.mu.Unlock()
-	if remove != nil {
-		remove()
+	defer c.oom.mu.Unlock()
+	if c.oom.remove != nil {
+		c.oom.remove()
+		c.oom.remove = nil
 	}
-	if w != nil {
+	if w := c.oom.watch.Swap(nil); w != nil {
 		w.Close()
 	}
 }
@@ -141,11 +161,10 @@ func (c *container) oomHeard() {
 	}
 }
 
-// oomLooks looks until nothing more was heard.
+// oomLooks looks until nothing more was heard. After a look without news it does
+// not look for a while, each time for longer, and then once, whatever was heard.
 func (c *container) oomLooks() {
-	c.svc.idle.begin()
-	defer c.svc.idle.end()
-	for {
+	for pause := oomGrace; ; {
 		c.oom.mu.Lock()
 		c.oom.looking, c.oom.heard = c.oom.heard, false
 		looking := c.oom.looking
@@ -153,8 +172,36 @@ func (c *container) oomLooks() {
 		if !looking {
 			return
 		}
-		c.oomLook()
+		if c.svc.idle.beginIf(c.oomNews) {
+			c.oomLook()
+			c.svc.idle.end()
+			pause = oomGrace
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.stopped:
+			return
+		}
+		pause = min(2*pause, oomPause)
 	}
+}
+
+// oomNews reports whether there may be something to tell. Looking re-arms the
+// notification, so it is done only by a worker that is not leaving.
+func (c *container) oomNews() bool {
+	w := c.oom.watch.Load()
+	if w == nil {
+		return false
+	}
+	kills, err := w.Kills()
+	if err != nil || kills > c.state().Init.OOM.Kills || w.Notified() {
+		return true
+	}
+	if now := c.svc.Now(); !c.oom.told.within(oomSame, now) {
+		c.oom.reached.at.Store(&now)
+	}
+	return false
 }
 
 // oomLook tells what the counter has. Where an early notification is not explained
@@ -205,7 +252,9 @@ func (c *container) tellOOM(unexplained bool) (err error) {
 // while they are being forgotten has another look. Only the actor calls it.
 func (c *container) oomExplained(told bool) {
 	if told {
-		c.oom.told = c.svc.Now()
+		now := c.svc.Now()
+		c.oom.told.at.Store(&now)
+		c.oom.reached.at.Store(nil) // it may have been looked for before the kernel had counted it
 	}
 	if w := c.oom.watch.Load(); w != nil && w.Drain() {
 		c.oomHeard()
@@ -227,7 +276,7 @@ func (c *container) untoldOOM(unexplained bool) ([]lifecycle.Record, []store.Eve
 		return nil, nil
 	}
 	now, v := c.svc.Now(), c.state()
-	unexplained = unexplained && now.Sub(c.oom.told) > oomSame && w.Notified()
+	unexplained = unexplained && !c.oom.told.within(oomSame, now) && w.Notified()
 	next, news := nextOOM(v.Init.OOM, kills, unexplained)
 	if !news || v.Check(lifecycle.OpOOM, "") != nil {
 		return nil, nil

@@ -1,8 +1,12 @@
 package task
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -30,5 +34,44 @@ func TestNextOOM(t *testing.T) {
 		if next, news := nextOOM(c.told, c.kills, c.notified); next != c.want || news != c.news {
 			t.Errorf("told %+v, killed %d, notified %t: %+v, %t, want %+v, %t", c.told, c.kills, c.notified, next, news, c.want, c.news)
 		}
+	}
+}
+
+// A limit that is reached again and again keeps the worker; an OOM told does not.
+func TestNoiseOfALimit(t *testing.T) {
+	var o oom
+	now := time.Now()
+	if o.noisy(now) {
+		t.Error("noisy from the start")
+	}
+	o.reached.at.Store(&now)
+	if !o.noisy(now.Add(oomQuiet)) || o.noisy(now.Add(oomQuiet+time.Second)) {
+		t.Error("noise lasts for oomQuiet")
+	}
+}
+
+// A watch whose container has gone while it was made is let go at once.
+func TestWatchOfAContainerThatIsGoneIsLetGo(t *testing.T) {
+	dir := t.TempDir()
+	counter := filepath.Join(dir, "memory.events")
+	if err := os.WriteFile(counter, []byte("oom_kill 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(counter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := runtime.ResumeOOM(shelf{files: map[string]*os.File{"oom/counter": f}}, "oom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &container{svc: &Service{}, stopped: make(chan struct{})}
+	close(c.stopped)
+	c.heedOOM(w)
+	if kills, err := w.Kills(); err == nil {
+		t.Errorf("the watch is still open: %d", kills)
+	}
+	if c.oom.watch.Load() != nil {
+		t.Error("the watch is kept")
 	}
 }

@@ -29,7 +29,11 @@ type idle struct {
 // begin and end surround everything that keeps a worker up. Once the worker is
 // leaving, nothing begins any more: what it was to do, and would not have told
 // to the end, stays with the keeper for the next one.
-func (i *idle) begin() {
+func (i *idle) begin() { i.beginIf(func() bool { return true }) }
+
+// beginIf is begin where it is needed. What is found not to be does not keep the
+// worker up, and nothing decides between the look and the beginning.
+func (i *idle) beginIf(needed func() bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.leaving {
@@ -37,10 +41,14 @@ func (i *idle) begin() {
 		<-i.never
 		i.mu.Lock()
 	}
+	if !needed() {
+		return false
+	}
 	i.active++
 	if i.timer != nil {
 		i.timer.Stop()
 	}
+	return true
 }
 
 func (i *idle) end() {
@@ -132,6 +140,9 @@ func (c *container) atRest() (watch []mark, ok bool) {
 		watch = append(watch, mark{name, unix.EPOLLIN})
 	}
 	if w := c.oom.watch.Load(); w != nil && v.Check(lifecycle.OpOOM, "") == nil {
+		if c.oom.noisy(c.svc.Now()) {
+			return nil, false
+		}
 		name, events := w.Wake()
 		watch = append(watch, mark{name, events})
 	}

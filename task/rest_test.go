@@ -34,3 +34,32 @@ func TestNothingBeginsAfterRest(t *testing.T) {
 		}
 	})
 }
+
+// A look that finds nothing does not keep a worker up; one that finds something does,
+// and no worker leaves in between.
+func TestOnlyWhatIsNeededKeepsAWorkerUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := false
+		i := idle{after: time.Second, never: make(chan struct{}), check: func() bool { left = true; return true }}
+		i.begin()
+		i.end()
+		for range 3 {
+			<-time.After(400 * time.Millisecond) // of the bubble
+			if !left && i.beginIf(func() bool { return false }) {
+				t.Error("what is not needed began")
+			}
+		}
+		synctest.Wait()
+		if !left {
+			t.Error("looks that found nothing have kept the worker up")
+		}
+		looked := false
+		go i.beginIf(func() bool { looked = true; return true })
+		synctest.Wait()
+		if looked {
+			t.Error("a worker that leaves has looked, and taken the notification with it")
+		}
+		close(i.never)
+		synctest.Wait()
+	})
+}
