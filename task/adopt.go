@@ -354,7 +354,12 @@ func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
 	if owed {
 		return s.Keeper.Drop(key + "/bundle")
 	}
-	return s.letGo(key)
+	go func() { // a stubborn logger must not hold up the others
+		if err := s.letGo(key); err != nil {
+			s.warn(key, "drop descriptors", err)
+		}
+	}()
+	return nil
 }
 
 func removeJournal(key string, dir *os.File) error {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -16,10 +15,6 @@ import (
 	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
-
-// criuTimeout bounds a dump and a restore as a whole: they copy the container's
-// memory.
-const criuTimeout = 11 * time.Minute
 
 // Checkpoint writes an image of a container with CRIU; with the option Exit the
 // container ends then, and its exit is told as any other.
@@ -33,7 +28,7 @@ func (s *Service) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) 
 		return nil, fmt.Errorf("container %s: checkpoint: %w", r.ID, err)
 	}
 	return &emptypb.Empty{}, c.run(ctx, command{
-		op: lifecycle.OpCheckpoint, params: params, dated: true, limit: criuTimeout,
+		op: lifecycle.OpCheckpoint, params: params, dated: true,
 		effect: func(ctx context.Context, intent lifecycle.Record) (int, error) {
 			return 0, c.runc.Checkpoint(ctx, intent.IntentName(), params)
 		},

@@ -27,7 +27,6 @@ type command struct {
 	// dated effects end with the deadline of their client, who takes them for
 	// failed then; the others go on to their end.
 	dated bool
-	limit time.Duration // of the effect, where it is more than effectTimeout
 }
 
 // run executes a command and decodes its answer into answer, if not nil.
@@ -63,7 +62,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	} else {
 		defer c.takeExits() // one may have waited for this start to be told
 	}
-	concluding, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(cmd.limit, effectTimeout))
+	concluding, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(effectTimeout, c.runc.Limit(begun.IntentName())+time.Minute))
 	defer cancel()
 	effects := concluding // not ctx: they outlive the client's connection, a restarted containerd finds their outcome
 	if deadline, ok := ctx.Deadline(); ok && cmd.dated {

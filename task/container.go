@@ -50,7 +50,7 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 	meta := journal.Meta()
 	c := &container{
 		svc: s, id: meta.ID, instance: meta.Instance, params: params, journal: journal,
-		runc:     s.runtime(meta, params.Options),
+		runc:     s.runtime(meta, params),
 		mailbox:  make(chan func()),
 		stopped:  make(chan struct{}),
 		adopted:  make(chan struct{}),

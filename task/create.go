@@ -237,12 +237,13 @@ func openBundle(id, bundle string) (*runtime.Spec, *os.File, error) {
 	return spec, dir, nil
 }
 
-func (s *Service) runtime(meta store.Meta, o runtimeOptions) *runtime.Runc {
+func (s *Service) runtime(meta store.Meta, params createParams) *runtime.Runc {
+	o := params.Options
 	return runtime.New(runtime.Config{
 		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
 		Binary: o.Binary, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
 		NoPivotRoot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IoUID: o.IoUID, IoGID: o.IoGID,
-		KeeperPID: s.KeeperPID, Timeout: runcTimeout,
+		KeeperPID: s.KeeperPID, Timeout: runcTimeout, Restores: params.Image != nil,
 	})
 }
 

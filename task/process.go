@@ -58,7 +58,7 @@ func (s *Service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 	case r.ExecID != "":
 		cmd.effect = c.startExec
 	case c.restores():
-		cmd.effect, cmd.limit = c.restore, criuTimeout
+		cmd.effect = c.restore
 	}
 	var answer pidAnswer
 	if err := c.run(ctx, cmd, &answer); err != nil {
