@@ -154,7 +154,7 @@ func (r *Runc) criuError(err error, work, log string) error {
 	if err == nil {
 		return nil
 	}
-	text, missing := readTail(filepath.Join(work, log))
+	text, missing := readTail(filepath.Join(work, log), logTail)
 	if missing != nil {
 		return err // it failed before CRIU was run
 	}

@@ -15,9 +15,12 @@ const (
 	criuDir   = "criu"           // an intent's directory for CRIU's logs
 	markerEnv = "PERDURE_INTENT" // environment of a runtime call; never the container's
 
-	logTail  = 1 << 20 // bytes of a runtime's or CRIU's log looked at: runc has written errors of more than 64 KiB
-	lineHead = 1024    // bytes kept of an overlong error from its start ...
-	lineTail = 3072    // ... and from its end, where the cause is
+	// What is read of a log. A runtime's error repeats what it was given, which is up to
+	// 4 MiB, and in JSON up to six times as long.
+	errorTail = 32 << 20
+	logTail   = 1 << 20 // of CRIU's
+	lineHead  = 1024    // bytes kept of an overlong error from its start ...
+	lineTail  = 3072    // ... and from its end, where the cause is
 )
 
 func (r *Runc) file(intent, kind string) string {
@@ -42,24 +45,24 @@ func (r *Runc) PidFile(intent string) (int, bool) {
 // IntentError is the last error the runtime logged for an intent. It answers for a
 // call whose worker did not live to see its end.
 func (r *Runc) IntentError(intent string) (string, bool) {
-	log, err := readTail(r.file(intent, "log"))
+	log, err := readTail(r.file(intent, "log"), errorTail)
 	if err != nil {
 		return "", false
 	}
 	return lastError(log)
 }
 
-// readTail reads the last logTail bytes of a log.
-func readTail(path string) ([]byte, error) {
+// readTail reads the last bytes of a log.
+func readTail(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, size-logTail), io.SeekStart)
+		_, _ = f.Seek(max(0, size-limit), io.SeekStart)
 	}
-	return io.ReadAll(io.LimitReader(f, logTail))
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // lastError finds the message of the last error line of a runtime's JSON log.

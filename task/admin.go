@@ -1,8 +1,11 @@
 package task
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
@@ -18,7 +21,7 @@ import (
 const (
 	AdminService = "perdure.admin.v1.Admin"
 	AdminEnd     = "End"     // DeleteRequest -> DeleteResponse: kill, wait, delete
-	AdminJournal = "Journal" // StateRequest -> Any with the JSON of store.Contents
+	AdminJournal = "Journal" // StateRequest -> Any with the JSON of store.Contents, zipped: it repeats itself, and an answer has a limit
 )
 
 // RegisterAdmin adds the private service to a ttrpc server.
@@ -81,6 +84,8 @@ func (s *Service) Journal(_ context.Context, r *api.StateRequest) (*anypb.Any, e
 	if err != nil {
 		return nil, fmt.Errorf("container %s: read journal: %w", r.ID, err)
 	}
-	value, err := json.Marshal(contents)
-	return &anypb.Any{TypeUrl: "perdure/store.Contents", Value: value}, err
+	var value bytes.Buffer
+	zip := gzip.NewWriter(&value)
+	err = errors.Join(json.NewEncoder(zip).Encode(contents), zip.Close())
+	return &anypb.Any{TypeUrl: "perdure/store.Contents", Value: value.Bytes()}, err
 }

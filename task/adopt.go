@@ -354,12 +354,7 @@ func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
 	if owed {
 		return s.Keeper.Drop(key + "/bundle")
 	}
-	go func() { // a stubborn logger must not hold up the others
-		if err := s.letGo(key); err != nil {
-			s.warn(key, "drop descriptors", err)
-		}
-	}()
-	return nil
+	return s.letGo(key)
 }
 
 func removeJournal(key string, dir *os.File) error {

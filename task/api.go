@@ -2,9 +2,13 @@ package task
 
 import (
 	"context"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // The two services are the same messages under two package names, so one table
@@ -49,11 +53,39 @@ func method[Req, Resp any](handle func(context.Context, *Req) (*Resp, error)) tt
 			return nil, err
 		}
 		resp, err := handle(ctx, req)
+		if err == nil {
+			err = fits(resp)
+		}
 		if err != nil {
-			return nil, errgrpc.ToGRPC(err)
+			return nil, bounded(errgrpc.ToGRPC(err))
 		}
 		return resp, nil
 	}
+}
+
+const (
+	answerMax = 4<<20 - 4<<10 // bytes that ttrpc takes of an answer (messageLengthMax), with room for its envelope
+	textHead  = 8 << 10       // bytes of an error's text that are sent from its start ...
+	textTail  = 8 << 10       // ... and from its end, where the cause is
+)
+
+// fits refuses an answer that is too large for a frame: the ttrpc server would
+// drop the connection over it, and the next worker's after the replay.
+func fits(resp any) error {
+	if m, ok := resp.(proto.Message); ok && proto.Size(m) > answerMax {
+		return errorf(errdefs.ErrResourceExhausted, "the answer has %d bytes, of which ttrpc takes %d", proto.Size(m), answerMax)
+	}
+	return nil
+}
+
+// bounded shortens an error that repeats what it was given.
+func bounded(err error) error {
+	st := status.Convert(err)
+	text := st.Message()
+	if len(text) <= textHead+textTail {
+		return err
+	}
+	return status.Error(st.Code(), strings.ToValidUTF8(text[:textHead]+" ... "+text[len(text)-textTail:], ""))
 }
 
 // busy is method for a call that keeps the worker up. Wait does not: it is

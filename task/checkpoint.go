@@ -3,7 +3,10 @@ package task
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -50,6 +53,9 @@ func checkpointOf(r *api.CheckpointTaskRequest, own runtimeOptions) (runtime.Che
 	if params.ImagePath == "" {
 		return params, errorf(errdefs.ErrInvalidArgument, "the request has no path for the image")
 	}
+	if err := errors.Join(checkPath("checkpoint image", params.ImagePath), checkPath("CRIU's work directory", params.WorkPath)); err != nil {
+		return params, err
+	}
 	switch o.CgroupsMode {
 	case "", "soft", "full", "strict":
 	default:
@@ -59,6 +65,15 @@ func checkpointOf(r *api.CheckpointTaskRequest, own runtimeOptions) (runtime.Che
 	params.Exit, params.OpenTCP, params.ExternalUnixSockets = o.Exit, o.OpenTcp, o.ExternalUnixSockets
 	params.Terminal, params.FileLocks, params.EmptyNamespaces = o.Terminal, o.FileLocks, o.EmptyNamespaces
 	return params, nil
+}
+
+// checkPath refuses a path that means another in the worker, whose working
+// directory is /, than in the runtime, whose is the bundle. None is none.
+func checkPath(what, path string) error {
+	if path != "" && !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return errorf(errdefs.ErrInvalidArgument, "%s %q: must be an absolute path", what, path)
+	}
+	return nil
 }
 
 func checkpointOptions(any *anypb.Any) (*options.CheckpointOptions, error) {
@@ -89,7 +104,7 @@ func (c *container) checkpointPath(outcome lifecycle.Record) string {
 func (c *container) restore(ctx context.Context, intent lifecycle.Record) (int, error) {
 	ctx, cancel := c.untilGivenUp(ctx)
 	defer cancel()
-	io, err := c.openIO("", c.params.Stdio, intent)
+	io, err := c.openIO(ctx, "", c.params.Stdio, intent)
 	if err != nil {
 		return 0, err
 	}

@@ -86,6 +86,9 @@ func paramsOf(r *api.CreateTaskRequest) (createParams, error) {
 		Options: options,
 	}
 	if r.Checkpoint != "" {
+		if err := checkPath("checkpoint image", r.Checkpoint); err != nil {
+			return params, fmt.Errorf("container %s: %w", r.ID, err)
+		}
 		if _, err := os.Stat(r.Checkpoint); err != nil {
 			return params, errorf(errdefs.ErrInvalidArgument, "container %s: checkpoint image: %v", r.ID, err)
 		}
@@ -258,7 +261,7 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 	if c.restores() {
 		return 0, nil // its start does the rest, with the client's fifos: nothing runs before
 	}
-	io, err := c.openIO("", c.params.Stdio, intent)
+	io, err := c.openIO(ctx, "", c.params.Stdio, intent)
 	if err != nil {
 		return 0, err
 	}
@@ -271,8 +274,13 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 
 // openIO makes the stdio of a process that is about to be launched, and carries
 // out a CloseIO that has come before it.
-func (c *container) openIO(exec string, stdio runtime.Stdio, intent lifecycle.Record) (*runtime.IO, error) {
-	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, c.ioOptions(exec, intent))
+func (c *container) openIO(ctx context.Context, exec string, stdio runtime.Stdio, intent lifecycle.Record) (*runtime.IO, error) {
+	o := c.ioOptions(exec, intent)
+	o.GiveUp = ctx.Done()
+	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, o)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, ctx.Err())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %s: stdio: %w", c.id, processName(exec), err)
 	}
@@ -380,7 +388,6 @@ func (c *container) ioOptions(exec string, intent lifecycle.Record) runtime.IOOp
 		GID:         c.params.Options.IoGID,
 		Namespace:   c.journal.Meta().Namespace,
 		ID:          id,
-		GiveUp:      c.giveUp,
 	}
 }
 

@@ -83,7 +83,7 @@ func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int
 	if err != nil {
 		return 0, fmt.Errorf("container %s: exec %s: %w", c.id, intent.Exec, err)
 	}
-	io, err := c.openIO(intent.Exec, params.Stdio, intent)
+	io, err := c.openIO(ctx, intent.Exec, params.Stdio, intent)
 	if err != nil {
 		return 0, err
 	}

@@ -75,11 +75,17 @@ func (s *Service) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRespon
 // awaitExit returns the exit of a process that v has, once it may be told. It
 // goes from view to view: the last one may have the process no longer.
 func (c *container) awaitExit(ctx context.Context, v *view, exec string) (*lifecycle.Exit, error) {
+	starting := false
 	for {
 		exit, err := c.exitOf(v, exec, requestOf(ctx))
 		if exit != nil || err != nil {
 			return exit, err
 		}
+		_, opened := v.Opened(lifecycle.OpStart, exec)
+		if starting && !opened && v.Process(exec).State == lifecycle.Created && exec != "" {
+			return nil, errorf(errdefs.ErrFailedPrecondition, "container %s: %s: its start has failed, it has no exit to wait for", c.id, processName(exec))
+		}
+		starting = starting || opened
 		select {
 		case <-v.changed:
 			v = v.next

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"perdure/runtime"
@@ -50,12 +49,8 @@ func (c *container) swept() bool {
 func (c *container) killCgroup() error {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()
-	if c.state().Init.Cgroup == "" { // not known: the runtime has it
-		err := c.runc.KillAll(ctx, "kill-rest", killSignal)
-		if errdefs.IsNotFound(err) {
-			return nil
-		}
-		return err
+	if c.state().Init.Cgroup == "" {
+		return nil // it was dead before anything could run in one, or it is in the machine's root
 	}
 	g, err := c.cgroup()
 	if err != nil {

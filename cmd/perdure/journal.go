@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +47,10 @@ func askWorker(bundle string) (*store.Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container %s: ask the worker for its journal: %w", id, err)
 	}
+	zip, err := gzip.NewReader(bytes.NewReader(reply.Value))
+	if err != nil {
+		return nil, fmt.Errorf("container %s: the worker's answer: %w", id, err)
+	}
 	contents := &store.Contents{}
-	return contents, json.Unmarshal(reply.Value, contents)
+	return contents, json.NewDecoder(zip).Decode(contents)
 }
