@@ -69,10 +69,15 @@ func judgeCheckpoint(o Observation) Verdict {
 }
 
 // judgeCreate: no user code runs before Start, so a create that is not
-// complete is removed and may be made again.
+// complete is removed and may be made again. One that the runtime itself has
+// failed and cleaned up would fail again, and where workers die often nobody
+// would live to tell.
 func judgeCreate(o Observation) Verdict {
-	if o.Status != "" && o.PidFile != 0 {
+	switch {
+	case o.Status != "" && o.PidFile != 0:
 		return Finish
+	case o.Status == "" && o.Failure != "":
+		return Fail
 	}
 	return Undo
 }

@@ -45,8 +45,8 @@ func TestEveryCell(t *testing.T) {
 		if finished := v == Finish; finished != (known && o.PidFile != 0) {
 			t.Errorf("create %+v: %s: it is complete exactly when the runtime knows it and has written its pid", o, v)
 		}
-		if v == Lost || v == Fail {
-			t.Errorf("create %+v: %s: a create can always be made again", o, v)
+		if v == Lost || v == Fail && (known || o.Failure == "") {
+			t.Errorf("create %+v: %s: a create can be made again unless the runtime has failed it", o, v)
 		}
 	}
 	for o, v := range cells(lifecycle.OpStart, "") {
@@ -139,7 +139,8 @@ func table() string {
 	b.WriteString("| intent | observed | verdict |\n|---|---|---|\n")
 	row := func(op, observed string, v Verdict) { fmt.Fprintf(&b, "| %s | %s | %s |\n", op, observed, v) }
 	row("create", "the runtime knows it, its pid is written", Judge(lifecycle.OpCreate, "", Observation{Status: "created", PidFile: 1}))
-	row("create", "the runtime does not know it", Judge(lifecycle.OpCreate, "", Observation{PidFile: 1}))
+	row("create", "the runtime does not know it, and said why it failed", Judge(lifecycle.OpCreate, "", Observation{Failure: "x"}))
+	row("create", "the runtime does not know it, and said nothing", Judge(lifecycle.OpCreate, "", Observation{PidFile: 1}))
 	row("create", "no pid is written", Judge(lifecycle.OpCreate, "", Observation{Status: "created"}))
 	row("start of init", "it has left the exec fifo: running, paused or stopped", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "running"}))
 	row("start of init", "it still waits at the exec fifo, alive or not", Judge(lifecycle.OpStart, "", Observation{Launched: true, Status: "created", Unstarted: true}))
@@ -166,4 +167,20 @@ func table() string {
 func with(o Observation, change func(*Observation)) Observation {
 	change(&o)
 	return o
+}
+
+// TestOnlyWhoNeedsItAsks: the verdict on an operation that does not ask the runtime is the same whatever it would say.
+func TestOnlyWhoNeedsItAsks(t *testing.T) {
+	for _, op := range lifecycle.Commands() {
+		if asksRuntime[op] {
+			continue
+		}
+		for o, v := range cells(op, "") {
+			silent := o
+			silent.Status = ""
+			if other := Judge(op, "", silent); other != v {
+				t.Errorf("%s %+v: %s, without the runtime's word %s", op, o, v, other)
+			}
+		}
+	}
 }

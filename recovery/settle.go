@@ -39,6 +39,12 @@ func Settle(ctx context.Context, intent lifecycle.Record, runtime Runtime) (life
 	return outcome(intent, o), err
 }
 
+// asksRuntime are the operations whose judgement depends on the runtime's word. The others do not depend on a runtime
+// that answers: a delete may have removed what it was to be asked about.
+var asksRuntime = map[lifecycle.Op]bool{
+	lifecycle.OpCreate: true, lifecycle.OpStart: true, lifecycle.OpPause: true, lifecycle.OpResume: true, lifecycle.OpCheckpoint: true,
+}
+
 func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Observation, error) {
 	o := Observation{
 		Launched: intent.Phase == lifecycle.Launched,
@@ -47,7 +53,7 @@ func observe(ctx context.Context, intent lifecycle.Record, runtime Runtime) (Obs
 	if err := runtime.WaitOrphans(ctx, intent.IntentName()); err != nil {
 		return o, fmt.Errorf("wait for the runtime's processes: %w", err)
 	}
-	if intent.Exec == "" { // the runtime knows nothing of a single exec
+	if intent.Exec == "" && asksRuntime[intent.Op] { // the runtime knows nothing of a single exec
 		status, err := runtime.Status(ctx)
 		if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
 			return o, fmt.Errorf("ask the runtime: %w", err)

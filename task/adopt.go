@@ -36,7 +36,7 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 	case c.failedCreate() && Owed(c.instance, oldest):
 		close(c.adopted)
 		s.enter(c) // the replayed Create answers, and forgets it
-		c.expire(func() { c.forget(false, true) })
+		c.expire(func() { c.vanish(false) })
 	case v.Init.State == lifecycle.None && len(v.Open) == 0:
 		close(c.adopted)
 		c.forget(Owed(c.instance, oldest), true) // killed before the intent of its create
@@ -193,8 +193,12 @@ func (c *container) recover(oldest uint64) {
 	open := c.state().Open
 	if create, ok := c.state().Opened(lifecycle.OpCreate, ""); ok {
 		c.settleAtLast(create)
-		if c.state().Init.State == lifecycle.None {
-			c.vanish(Owed(c.instance, oldest))
+		switch owed := Owed(c.instance, oldest); {
+		case c.state().Init.State != lifecycle.None:
+		case owed && c.failedCreate():
+			c.expire(func() { c.vanish(false) }) // the replayed Create answers, and does so
+		default:
+			c.vanish(owed)
 		}
 	}
 	close(c.adopted)

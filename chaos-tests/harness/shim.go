@@ -70,8 +70,16 @@ func (c *Container) Socket() (string, error) {
 // same (package conformance uses what containerd prefers).
 const taskService = "containerd.task.v2.Task"
 
+// Caller makes calls on one connection to a shim.
+type Caller func(ctx context.Context, method string, req, resp proto.Message) error
+
 // Call makes a call on the shim's socket, past containerd.
 func (c *Container) Call(ctx context.Context, method string, req, resp proto.Message) error {
+	return c.CallAll(func(call Caller) error { return call(ctx, method, req, resp) })
+}
+
+// CallAll makes several calls on one connection.
+func (c *Container) CallAll(do func(Caller) error) error {
 	socket, err := c.Socket()
 	if err != nil {
 		return err
@@ -82,7 +90,9 @@ func (c *Container) Call(ctx context.Context, method string, req, resp proto.Mes
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
-	return errgrpc.ToNative(client.Call(ctx, taskService, method, req, resp))
+	return do(func(ctx context.Context, method string, req, resp proto.Message) error {
+		return errgrpc.ToNative(client.Call(ctx, taskService, method, req, resp))
+	})
 }
 
 // SignalInit sends a signal to the task's init without asking containerd or the
