@@ -135,6 +135,10 @@ func (w *OOMWatch) Notified() bool {
 	return ready > 0
 }
 
+// OnlyOOMs reports whether it is notified of nothing else: version 2 notifies of limits
+// that are merely reached, too.
+func (w *OOMWatch) OnlyOOMs() bool { return w.notify != nil }
+
 // Drain forgets the early notifications, and reports whether there were any.
 func (w *OOMWatch) Drain() bool {
 	if w.notify == nil {

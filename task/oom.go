@@ -198,7 +198,7 @@ func (c *container) oomNews() bool {
 	if err != nil || kills > c.state().Init.OOM.Kills || w.Notified() {
 		return true
 	}
-	if now := c.svc.Now(); !c.oom.told.within(oomSame, now) {
+	if now := c.svc.Now(); !w.OnlyOOMs() && !c.oom.told.within(oomSame, now) {
 		c.oom.reached.at.Store(&now)
 	}
 	return false

@@ -75,17 +75,18 @@ func (s *Service) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRespon
 // awaitExit returns the exit of a process that v has, once it may be told. It
 // goes from view to view: the last one may have the process no longer.
 func (c *container) awaitExit(ctx context.Context, v *view, exec string) (*lifecycle.Exit, error) {
-	starting := false
+	start := uint64(0) // the start that is under way
 	for {
 		exit, err := c.exitOf(v, exec, requestOf(ctx))
 		if exit != nil || err != nil {
 			return exit, err
 		}
-		_, opened := v.Opened(lifecycle.OpStart, exec)
-		if starting && !opened && v.Process(exec).State == lifecycle.Created && exec != "" {
+		if exec != "" && v.failed(start) {
 			return nil, errorf(errdefs.ErrFailedPrecondition, "container %s: %s: its start has failed, it has no exit to wait for", c.id, processName(exec))
 		}
-		starting = starting || opened
+		if opened, ok := v.Opened(lifecycle.OpStart, exec); ok {
+			start = opened.Seq
+		}
 		select {
 		case <-v.changed:
 			v = v.next
@@ -97,6 +98,17 @@ func (c *container) awaitExit(ctx context.Context, v *view, exec string) (*lifec
 			return nil, errorf(errdefs.ErrUnavailable, "container %s: wait: %v", c.id, ctx.Err())
 		}
 	}
+}
+
+// failed reports whether an intent has just failed. One that is undone is
+// repeated, and so has not.
+func (v *view) failed(intent uint64) bool {
+	for _, r := range v.Answers {
+		if r.Intent == intent && r.Phase == lifecycle.Failed {
+			return intent != 0
+		}
+	}
+	return false
 }
 
 // exitOf returns the exit of a process if it may be told. A replayed Wait can
