@@ -165,18 +165,7 @@ func TestRestWithALogger(t *testing.T) {
 		Args:   harness.Shell(gates.Await("go") + "echo at rest; " + gates.Await("go") + "head -c 200000 /dev/zero; echo; echo bye; exit 6"),
 		Mounts: mounts(gates.Mount()), IO: uri("binary", program(t), loggerQuery("closes", dir), false),
 	})
-	resting := func() {
-		t.Helper()
-		keeper, err := c.Keeper()
-		harness.Check(t, err)
-		harness.Check(t, wait.Until(ctx, limit, "the worker to leave", func() error {
-			if worker, err := proc.Worker(keeper); err == nil {
-				return fmt.Errorf("%d is there", worker)
-			}
-			return nil
-		}))
-	}
-	resting()
+	harness.Check(t, c.AwaitRest(ctx))
 	harness.Check(t, gates.Open("go"))
 	await(ctx, t, dir+"/stdout", "at rest\n")
 	keeper, err := c.Keeper()
