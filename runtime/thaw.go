@@ -40,14 +40,13 @@ func (g Cgroup) freezer() (file, frozen, thawed string) {
 	return "", "", ""
 }
 
-// EnableControllers switches on, in every cgroup above that of a process, the
+// EnableControllers switches on, in every cgroup above this one, the
 // controllers that are there, as the stock shim does as root: what is not switched on
 // above is not accounted below. The root is left to the host's init. Nothing is done for
-// version 1. errdefs.ErrNotFound when the process has ended.
-func EnableControllers(pid int, start uint64) error {
-	g, err := CgroupOf(pid, start)
-	if err != nil || !g.version2() {
-		return err
+// version 1.
+func (g Cgroup) EnableControllers() error {
+	if !g.version2() {
+		return nil
 	}
 	mounts, err := cgroupMounts()
 	if err != nil {

@@ -87,11 +87,13 @@ func TestEnableControllersOfAContainer(t *testing.T) {
 	stdio, pid := c.run(Stdio{}, IOOptions{Direct: true})
 	start, err := StartTime(pid)
 	must(t, err)
-	must(t, EnableControllers(pid, start))
+	g, err := CgroupOf(pid, start)
+	must(t, err)
+	must(t, g.EnableControllers())
 	must(t, SignalProcess(pid, start, unix.SIGKILL))
 	reap(t, pid)
 	stdio.Exited()
-	if err := EnableControllers(pid, start); !errdefs.IsNotFound(err) {
+	if _, err := CgroupOf(pid, start); !errdefs.IsNotFound(err) {
 		t.Errorf("the process has ended: %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func (m *moment) within(limit time.Duration, now time.Time) bool {
 func (c *container) accounted(p lifecycle.Process) string {
 	g, err := runtime.CgroupOf(p.Pid, p.Start)
 	if err == nil && os.Geteuid() == 0 {
-		err = runtime.EnableControllers(p.Pid, p.Start)
+		err = g.EnableControllers()
 	}
 	if err != nil && !errdefs.IsNotFound(err) { // it may have ended already
 		c.svc.warn(c.id, "find the cgroup and switch its controllers on", err)
