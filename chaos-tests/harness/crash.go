@@ -1,12 +1,15 @@
 package harness
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"perdure/chaos-tests/daemon"
+	"perdure/chaos-tests/wait"
 )
 
 // Crashes ends workers with SIGKILL at the crash points of perdure's package
@@ -42,8 +45,14 @@ func (c *Crashes) Arm(points ...string) error {
 	return os.Rename(next, filepath.Join(c.dir, "armed"))
 }
 
-// Fired is an error unless the point has ended a worker since it was armed.
+// firedLimit is how long a worker may take from a client's answer to a point that comes after it.
+const firedLimit = 10 * time.Second
+
+// Fired waits for the point to end a worker; it is an error if that has not happened since it was armed. A client may have
+// its answer before the worker has come to the point.
 func (c *Crashes) Fired(point string) error {
-	_, err := os.Stat(filepath.Join(c.dir, point))
-	return wrap(err, "crash point %s was never reached", point)
+	return wait.Until(context.Background(), firedLimit, "crash point "+point, func() error {
+		_, err := os.Stat(filepath.Join(c.dir, point))
+		return err
+	})
 }

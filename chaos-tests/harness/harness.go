@@ -136,6 +136,7 @@ func (h *Harness) cleanUp() {
 	}
 	if h.Client() != nil {
 		h.removeAll(ctx)
+		h.settle(ctx)
 	}
 	h.Events.close()
 	if err := h.Stop(ctx); err != nil {
@@ -148,6 +149,17 @@ func (h *Harness) cleanUp() {
 	if err := h.Remove(); err != nil {
 		h.t.Errorf("clean-up: %v", err)
 	}
+}
+
+// settle waits until containerd has cleaned up after the shims that have left: it does so beside, with `delete`, where
+// a test has deleted a task past it. What stays is reported by the check for leftovers.
+func (h *Harness) settle(ctx context.Context) {
+	_ = wait.Until(ctx, leftoverLimit, "containerd to have removed all bundles", func() error {
+		if left := h.bundles(); len(left) > 0 {
+			return fmt.Errorf("%d are left", len(left))
+		}
+		return nil
+	})
 }
 
 // removeAll ends and deletes what the test still has.

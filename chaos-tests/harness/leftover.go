@@ -50,10 +50,16 @@ func (h *Harness) leftovers() []string {
 	left = append(left, below("runc state", h.runcState())...)
 	left = append(left, below("shim socket or lock", h.Sockets())...)
 	left = append(left, below("client's fifo", h.fifos())...)
+	left = append(left, h.bundles()...)
+	return append(left, below("spooled journal", h.Spool())...)
+}
+
+// bundles are the directories that containerd keeps for its tasks.
+func (h *Harness) bundles() []string {
+	var left []string
 	for _, dir := range []string{h.State(), filepath.Join(h.Dir(), "root")} {
 		left = append(left, below("bundle", filepath.Join(dir, "io.containerd.runtime.v2.task", h.Namespace))...)
 	}
-	left = append(left, below("spooled journal", h.Spool())...)
 	return left
 }
 
