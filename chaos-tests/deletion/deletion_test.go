@@ -101,7 +101,7 @@ func (s *scene) remove(ctx context.Context, t *testing.T, moment string) {
 	}
 	s.checkEvents(ctx, t, c, exit)
 	if moment != before && moment != after {
-		harness.Check(t, wait.Until(ctx, limit, "the crash point", func() error { return s.crashes.Fired(moment) }))
+		harness.Check(t, s.crashes.Fired(moment))
 	}
 	harness.Check(t, wait.Until(ctx, limit, "the spool to be removed", func() error { return absent(s.h.Spool()) }))
 }
