@@ -40,7 +40,7 @@ unit: ## go vet and the unit tests
 	@mkdir -p bin/test
 	$(REPORT)
 	go vet ./...
-	go test -json ./... | bin/test/report
+	{ go test -json ./...; go test -json -tags crashpoints ./internal/crash; } | bin/test/report
 
 # What is measured is measured alone; the rest waits more than it works.
 integration: build bin/test/perdure-crashpoints ## the tests of chaos-tests/ (needs root)
@@ -58,11 +58,12 @@ vm-test: build bin/test/perdure-crashpoints ## chaos-tests with kernel 6.12 and 
 	$(REPORT)
 	cd chaos-tests && go run ./vm $(VM) | ../bin/test/report -v
 
-# The worker with its crash points compiled in; never installed.
+# The worker and the keeper with their crash points compiled in; never installed.
 .PHONY: bin/test/perdure-crashpoints
 bin/test/perdure-crashpoints:
-	@mkdir -p bin/test
+	@mkdir -p bin/test/crashpoints
 	$(GOBUILD) -tags crashpoints -o $@ ./cmd/perdure
+	$(GOBUILD) -tags crashpoints -o bin/test/crashpoints/ ./cmd/containerd-shim-perdure-v2
 
 lint: ## staticcheck and gofmt
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [[ -z $$unformatted ]] || { echo "gofmt: $$unformatted"; exit 1; }

@@ -70,7 +70,7 @@ func TestDirections(t *testing.T) {
 		"perdure/recovery/keeper/protocol":       {},
 		"perdure/recovery/keeper/rendezvous":     {"perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper/client":         {"perdure/recovery/keeper/protocol"},
-		"perdure/recovery/keeper":                {"perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous"},
+		"perdure/recovery/keeper":                {"perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous", "perdure/internal/crash"},
 		"perdure/cmd/containerd-shim-perdure-v2": {"perdure/recovery/keeper", "perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous"},
 		"perdure/cmd/perdure":                    nil, // joins everything
 		"perdure":                                {},
@@ -96,7 +96,7 @@ func TestDirections(t *testing.T) {
 // the standard library alone.
 func TestSmallImports(t *testing.T) {
 	limits := map[string][]string{
-		"./cmd/containerd-shim-perdure-v2": {"perdure/recovery/keeper", "perdure/cmd/containerd-shim-perdure-v2", "golang.org/x/sys"},
+		"./cmd/containerd-shim-perdure-v2": {"perdure/recovery/keeper", "perdure/internal/crash", "perdure/cmd/containerd-shim-perdure-v2", "golang.org/x/sys"},
 		"./store/lifecycle":                {"perdure/store/lifecycle"},
 	}
 	for root, allowed := range limits {

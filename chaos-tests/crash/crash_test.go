@@ -44,7 +44,7 @@ func TestEveryPointWithTerminals(t *testing.T) {
 // run lives one life for each point, all with one containerd.
 func run(t *testing.T, terminal bool, wanted func(point string) bool) {
 	h, crashes := harness.NewWithCrashes(t)
-	for _, point := range crash.All() {
+	for _, point := range crash.Of(crash.Worker) {
 		if !wanted(point) {
 			continue
 		}

@@ -11,22 +11,27 @@ import (
 	"perdure/internal/crash"
 )
 
+const keeperName = "containerd-shim-perdure-v2"
+
 // Crash points are compiled out of what is installed.
 func TestReleaseHasNoCrashPoints(t *testing.T) {
 	bin, err := daemon.Bin()
 	harness.Check(t, err)
 	words := []string{
-		"PERDURE_CRASH_DIR", string(crash.AfterIntent), string(crash.AfterLaunched), string(crash.AfterEffect),
+		"PERDURE_CRASH_DIR", "an error, as armed", string(crash.AfterIntent), string(crash.AfterLaunched), string(crash.AfterEffect),
 		string(crash.AfterOutcome), string(crash.BeforeRecord), string(crash.BeforeSettle), string(crash.BeforeRelease),
 	}
-	for _, name := range []string{"containerd-shim-perdure-v2", "perdure"} {
+	for _, name := range []string{keeperName, "perdure"} {
 		if found := contained(t, filepath.Join(bin, name), words); len(found) > 0 {
 			t.Errorf("%s contains %q", name, found)
 		}
 	}
-	// The build of the tests does contain them: so they are found where they are.
+	// The builds of the tests do contain them: so they are found where they are.
 	if found := contained(t, filepath.Join(bin, "test", "perdure-crashpoints"), words); len(found) != len(words) {
-		t.Errorf("the build with crash points contains only %q of %q", found, words)
+		t.Errorf("the worker with crash points contains only %q of %q", found, words)
+	}
+	if found := contained(t, filepath.Join(bin, "test", "crashpoints", keeperName), words[:1]); len(found) != 1 {
+		t.Errorf("the keeper with crash points does not contain %q", words[:1])
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/rendezvous"
 	"perdure/runtime"
 	"perdure/store"
@@ -64,6 +65,7 @@ func cleanup(args []string) error {
 	if a.namespace == "" || a.id == "" {
 		return errors.New("-namespace and -id are required")
 	}
+	crash.Scope(a.id)
 	if a.bundle == "" {
 		if a.bundle, err = os.Getwd(); err != nil {
 			return fmt.Errorf("container %s: no -bundle, and the working directory is gone: %w", a.id, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 
+	"perdure/internal/crash"
 	"perdure/recovery"
 	"perdure/recovery/keeper/client"
 	"perdure/store"
@@ -44,6 +45,7 @@ func worker([]string) error {
 		return fmt.Errorf("join the keeper: %w (the worker is started by containerd-shim-perdure-v2, not by hand)", err)
 	}
 	welcome := keeper.Welcome()
+	crash.Scope(welcome.Group)
 	boot, err := bootID()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 	"perdure/recovery/keeper/rendezvous"
 )
@@ -60,6 +61,7 @@ func Run(config Config) error {
 }
 
 func (k *keeper) begin() error {
+	crash.Scope(k.Group)
 	ownMemory()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming child subreaper: %w", err)
