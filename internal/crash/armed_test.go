@@ -33,7 +33,7 @@ func TestPointsAreListedOnce(t *testing.T) {
 	if once := slices.Compact(slices.Clone(sorted)); len(once) != len(all) {
 		t.Errorf("of %d points %d have a name of their own", len(all), len(once))
 	}
-	for _, s := range slices.Concat(workers, keepers) {
+	for _, s := range slices.Concat(workers(), keepers()) {
 		for _, position := range s.fails {
 			if !slices.Contains(s.positions, position) {
 				t.Errorf("%s can fail at %s, which it does not pass", s.operation, position)

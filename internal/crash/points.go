@@ -63,35 +63,40 @@ var (
 	observation = []Position{BeforeRecord, AfterRecord}
 )
 
-// workers are the points of the worker.
-var workers = []steps{
-	{"create", slices.Concat([]Position{AfterBundle, AfterJournal}, launch), nil},
-	{"start", launch, nil},
-	{"pause", command, nil},
-	{"resume", command, nil},
-	{"update", command, nil},
-	{"checkpoint", command, nil},
-	{"close-io", []Position{AfterOutcome}, nil},
-	{"exec-exec", []Position{AfterOutcome}, nil},
-	{"exec-start", launch, nil},
-	{"exec-kill", command, nil},
-	{"exec-exit", observation, nil},
-	{"exec-delete", command, nil},
-	{"exec-close-io", []Position{AfterOutcome}, nil},
-	{"kill", command, nil},
-	{"exit", observation, nil},
-	{"oom", observation, nil},
-	{"delete", slices.Concat(command, []Position{AfterPublish, BeforeRelease, AfterRelease}), nil},
-	{"publish", []Position{BeforeAck}, nil},
-	{"recover", []Position{BeforeSettle}, nil},
+// workers are the points of the worker. (A function, so that a release build has
+// nothing to initialize.)
+func workers() []steps {
+	return []steps{
+		{"create", slices.Concat([]Position{AfterBundle, AfterJournal}, launch), nil},
+		{"start", launch, nil},
+		{"pause", command, nil},
+		{"resume", command, nil},
+		{"update", command, nil},
+		{"checkpoint", command, nil},
+		{"close-io", []Position{AfterOutcome}, nil},
+		{"exec-exec", []Position{AfterOutcome}, nil},
+		{"exec-start", launch, nil},
+		{"exec-kill", command, nil},
+		{"exec-exit", observation, nil},
+		{"exec-delete", command, nil},
+		{"exec-close-io", []Position{AfterOutcome}, nil},
+		{"kill", command, nil},
+		{"exit", observation, nil},
+		{"oom", observation, nil},
+		{"delete", slices.Concat(command, []Position{AfterPublish, BeforeRelease, AfterRelease}), nil},
+		{"publish", []Position{BeforeAck}, nil},
+		{"recover", []Position{BeforeSettle}, nil},
+	}
 }
 
 // keepers are the points of the keeper: operation "keeper" or "keeper-<step>".
-var keepers = []steps{}
+func keepers() []steps {
+	return []steps{}
+}
 
 // Points lists every point.
 func Points() []Point {
-	return slices.Concat(pointsOf(Worker, workers), pointsOf(Keeper, keepers))
+	return slices.Concat(pointsOf(Worker, workers()), pointsOf(Keeper, keepers()))
 }
 
 func pointsOf(process Process, of []steps) []Point {
