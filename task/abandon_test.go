@@ -53,7 +53,7 @@ func TestAbandonedAttemptLeavesNoLogger(t *testing.T) {
 	t.Cleanup(func() { _ = logger.Process.Kill(); <-ended; _ = unix.Close(watch) })
 	key := keeperKey("x", "1")
 	keeper := shelf{files: map[string]*os.File{initPrefix(key) + "/logger": os.NewFile(uintptr(fd), "logger")}}
-	s := New(Config{Keeper: keeper})
+	s := New(Config{Keeper: keeper, Machine: NewMachine()})
 	for _, owed := range []bool{true, false} {
 		if err := s.Abandon(key, nil, owed); err != nil {
 			t.Fatal(err)

@@ -329,7 +329,7 @@ func (c *container) resumeStream(exec string, intent lifecycle.Record) error {
 	if err != nil {
 		return err
 	}
-	io, err := runtime.ResumeIO(c.svc.Keeper, c.ioPrefix(exec), stdio, c.ioOptions(exec, intent))
+	io, err := c.svc.Machine.ResumeIO(c.svc.Keeper, c.ioPrefix(exec), stdio, c.ioOptions(exec, intent))
 	if err != nil {
 		return fmt.Errorf("%s: resume stdio: %w", processName(exec), err)
 	}
@@ -375,7 +375,7 @@ func removeJournal(key string, dir *os.File) error {
 
 // inspector lets recovery look at the world through the runtime.
 type inspector struct {
-	*runtime.Runc
+	Runtime
 	container *container
 }
 
@@ -383,7 +383,7 @@ func (c *container) inspector() inspector { return inspector{c.runc, c} }
 
 func (i inspector) Dumped(intent lifecycle.Record) bool {
 	params, err := decodeParams[runtime.CheckpointOptions](intent.Params)
-	return err == nil && runtime.IsImage(params.ImagePath, intent.At)
+	return err == nil && i.container.svc.Machine.IsImage(params.ImagePath, intent.At)
 }
 
 func (i inspector) Restores() bool { return i.container.restores() }

@@ -94,6 +94,9 @@ func busy[Req, Resp any](s *Service, handle func(context.Context, *Req) (*Resp, 
 	return method(func(ctx context.Context, req *Req) (*Resp, error) {
 		s.idle.begin()
 		defer s.idle.end()
+		if s.closed() {
+			return nil, errLeaving
+		}
 		return handle(ctx, req)
 	})
 }

@@ -149,7 +149,7 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 		news := c.troubles.heard()
 		switch {
 		case !alive:
-			return r, errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+			return r, c.goneError()
 		case !errors.As(err, &busy):
 			return r, refusal(c.id, cmd.exec, err)
 		}
@@ -212,7 +212,7 @@ func (c *container) launched(intent lifecycle.Record) error {
 		})
 	})
 	if gone {
-		return errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+		return c.goneError()
 	}
 	crash.Here(string(intent.Op), intent.Exec, crash.AfterLaunched)
 	return err
@@ -222,7 +222,7 @@ func (c *container) launched(intent lifecycle.Record) error {
 // the end of every command, whether this worker or a dead one began it.
 func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle.Record, error) {
 	if r.Process != nil {
-		start, err := c.svc.exits.identify(ctx, r.Process.Pid, c.svc.KeeperPID)
+		start, err := c.svc.exits.identify(ctx, c.svc.Machine, r.Process.Pid, c.svc.KeeperPID)
 		if err != nil {
 			return r, fmt.Errorf("container %s: %s: identify process %d: %w", c.id, r.Op, r.Process.Pid, err)
 		}
@@ -253,7 +253,7 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 		}
 	})
 	if gone {
-		err = errorf(errdefs.ErrNotFound, "container %s: the task is deleted", c.id)
+		err = c.goneError()
 	}
 	if err != nil {
 		return r, err

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
@@ -18,11 +17,11 @@ type container struct {
 	instance string // the number of the create request: tells two lives of one id apart
 	params   createParams
 	journal  *store.Journal
-	runc     *runtime.Runc
+	runc     Runtime
 	outbox   *outbox
 
 	mailbox chan func()
-	stopped chan struct{} // closed when the container is gone: nothing is decided any more
+	stopped chan struct{} // closed when the container is gone, or the worker: nothing is decided any more
 	adopted chan struct{} // closed when recovery is through
 	view    atomic.Pointer[view]
 	streams streams
@@ -35,8 +34,21 @@ type container struct {
 	ending sync.Once
 	giveUp chan struct{} // closed by End: a create under way is to stop
 
-	departing sync.Mutex
+	departing turn
 	gone      bool // departed: nothing is left to be published or let go
+
+	halting sync.Once // of closing stopped
+}
+
+// turn is a lock for what may take its time.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// take waits for its turn; what it returns ends that.
+func (t turn) take() (end func()) {
+	t <- struct{}{}
+	return func() { <-t }
 }
 
 // view is what readers see: immutable, replaced after each commit.
@@ -50,13 +62,15 @@ func newContainer(s *Service, journal *store.Journal, params createParams) *cont
 	meta := journal.Meta()
 	c := &container{
 		svc: s, id: meta.ID, instance: meta.Instance, params: params, journal: journal,
-		runc:     s.runtime(meta, params),
-		mailbox:  make(chan func()),
-		stopped:  make(chan struct{}),
-		adopted:  make(chan struct{}),
-		giveUp:   make(chan struct{}),
-		troubles: troubles{why: map[uint64]error{}, news: make(chan struct{})},
-		streams:  streams{io: map[string]*runtime.IO{}},
+		runc:      s.runtime(meta, params),
+		mailbox:   make(chan func()),
+		stopped:   make(chan struct{}),
+		adopted:   make(chan struct{}),
+		giveUp:    make(chan struct{}),
+		departing: newTurn(),
+		inbox:     inbox{taking: newTurn()},
+		troubles:  troubles{why: map[uint64]error{}, news: make(chan struct{})},
+		streams:   streams{io: map[string]IO{}},
 	}
 	c.view.Store(&view{Container: journal.State(), changed: make(chan struct{})})
 	c.outbox = newOutbox(s, meta.Namespace, meta.ID, journal)
@@ -84,6 +98,9 @@ func (c *container) actor() {
 		}
 	}
 }
+
+// stop ends the actor.
+func (c *container) stop() { c.halting.Do(func() { close(c.stopped) }) }
 
 // do runs a decision in the actor and returns when it is taken; false when the
 // container is gone.

@@ -154,7 +154,7 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 		return nil, err
 	}
 	defer dir.Close()
-	params.PrivatePIDNamespace, params.Dumpable = spec.PrivatePIDNamespace, runtime.HasCRIU()
+	params.PrivatePIDNamespace, params.Dumpable = spec.PrivatePIDNamespace, s.Machine.HasCRIU()
 	key := keeperKey(id, instance)
 	if err := s.Keeper.Store(key+"/bundle", dir); err != nil {
 		return nil, fmt.Errorf("container %s: store the bundle with the keeper: %w", id, err)
@@ -240,9 +240,9 @@ func openBundle(id, bundle string) (*runtime.Spec, *os.File, error) {
 	return spec, dir, nil
 }
 
-func (s *Service) runtime(meta store.Meta, params createParams) *runtime.Runc {
+func (s *Service) runtime(meta store.Meta, params createParams) Runtime {
 	o := params.Options
-	return runtime.New(runtime.Config{
+	return s.Machine.Runtime(runtime.Config{
 		Namespace: meta.Namespace, ID: meta.ID, Bundle: meta.Bundle, Instance: meta.Instance,
 		Binary: o.Binary, Root: o.Root, SystemdCgroup: o.SystemdCgroup,
 		NoPivotRoot: o.NoPivotRoot, NoNewKeyring: o.NoNewKeyring, IoUID: o.IoUID, IoGID: o.IoGID,
@@ -255,7 +255,7 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 	ctx, cancel := c.untilGivenUp(ctx)
 	defer cancel()
 	bundle := c.journal.Meta().Bundle
-	if err := runtime.MountRootfs(bundle, c.params.Rootfs); err != nil {
+	if err := c.svc.Machine.MountRootfs(bundle, c.params.Rootfs); err != nil {
 		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
 	}
 	if c.restores() {
@@ -274,10 +274,10 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 
 // openIO makes the stdio of a process that is about to be launched, and carries
 // out a CloseIO that has come before it.
-func (c *container) openIO(ctx context.Context, exec string, stdio runtime.Stdio, intent lifecycle.Record) (*runtime.IO, error) {
+func (c *container) openIO(ctx context.Context, exec string, stdio runtime.Stdio, intent lifecycle.Record) (IO, error) {
 	o := c.ioOptions(exec, intent)
 	o.GiveUp = ctx.Done()
-	io, err := runtime.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, o)
+	io, err := c.svc.Machine.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, o)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", err, ctx.Err())
 	}
@@ -310,7 +310,7 @@ func (c *container) undoCreate(ctx context.Context) error {
 	}
 	_, err := c.streams.close("")
 	errs = append(errs, err)
-	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
+	if err := c.svc.Machine.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		errs = append(errs, fmt.Errorf("unmount rootfs: %w", err))
 	}
 	return errors.Join(errs...)
@@ -319,6 +319,9 @@ func (c *container) undoCreate(ctx context.Context) error {
 // vanish takes back a container whose create did not succeed: nothing of it is
 // left, and its id can be used again.
 func (c *container) vanish(owed bool) {
+	if c.svc.closed() {
+		return // it did not fail: it is the next worker's
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
 	undone := c.undoCreate(ctx)
@@ -333,6 +336,9 @@ func (c *container) vanish(owed bool) {
 // client's fifos, or their readers would see an end. What `delete` has to know
 // stays where the create is not undone.
 func (c *container) forget(owed, undone bool) {
+	if c.svc.closed() {
+		return
+	}
 	c.close()
 	if undone {
 		options.Remove(c.journal.Meta().Bundle)
@@ -360,7 +366,7 @@ func (c *container) forget(owed, undone bool) {
 // because the end of its input alone does not end every one. (A create that is made
 // again ends the logger of the last attempt itself.)
 func (s *Service) letGo(key string) error {
-	return errors.Join(runtime.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.Drop(key))
+	return errors.Join(s.Machine.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.Drop(key))
 }
 
 // initPrefix is where the keeper has the stdio of a container's init.

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"perdure/internal/crash"
-	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -146,7 +145,7 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 	if err := c.closeStreams(""); err != nil {
 		return 0, err
 	}
-	if err := runtime.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
+	if err := c.svc.Machine.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		return 0, fmt.Errorf("container %s: unmount rootfs: %w", c.id, err)
 	}
 	return 0, nil
@@ -196,7 +195,7 @@ func (c *container) giveInitUp() (err error) {
 func (c *container) closeStreams(exec string) error {
 	had, err := c.streams.close(exec)
 	if !had {
-		err = runtime.CloseIO(c.svc.Keeper, c.ioPrefix(exec))
+		err = c.svc.Machine.CloseIO(c.svc.Keeper, c.ioPrefix(exec))
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %s: close stdio: %w", c.id, processName(exec), err)
@@ -224,15 +223,20 @@ func (c *container) deleted(exec string) deleteAnswer {
 // to the spool, and then nothing of it is kept. request is the Delete that
 // waits, 0 if none does.
 func (c *container) depart(request uint64) error {
-	c.departing.Lock()
-	defer c.departing.Unlock()
-	if c.gone {
+	defer c.departing.take()()
+	switch {
+	case c.gone:
 		return nil
+	case c.svc.closed():
+		return errLeaving
 	}
 	c.svc.lastAnswers.put(c.id, c.deleted(""))
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
-	if c.outbox.drained(ctx) != nil {
+	if err := c.outbox.drained(ctx); err != nil {
+		if c.svc.closed() {
+			return fmt.Errorf("container %s: events are not published: %w", c.id, err)
+		}
 		if err := c.toSpool(); err != nil {
 			return fmt.Errorf("container %s: events are neither published nor spooled: %w", c.id, err)
 		}
@@ -263,7 +267,7 @@ func (c *container) release(request uint64) {
 // close ends the actor and closes the journal; a second call does nothing.
 func (c *container) close() {
 	closed := false
-	c.do(func() { closed = true; close(c.stopped) })
+	c.do(func() { closed = true; c.stop() })
 	if closed {
 		c.leaveLog()
 		c.outbox.stop()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -163,7 +162,7 @@ func (x *exits) claimed(e Exit) (lifecycle.Process, claim, bool) {
 // identify finds the start time of a process that runc has just brought up:
 // from its exit where it is dead already, else from /proc, where it must be a
 // child of the keeper: a stranger may have its pid by now.
-func (x *exits) identify(ctx context.Context, pid, keeper int) (uint64, error) {
+func (x *exits) identify(ctx context.Context, m Machine, pid, keeper int) (uint64, error) {
 	for {
 		x.mu.Lock()
 		arrived := x.arrived
@@ -176,7 +175,7 @@ func (x *exits) identify(ctx context.Context, pid, keeper int) (uint64, error) {
 		if exit >= 0 {
 			return start, nil
 		}
-		start, err := runtime.ChildStartTime(pid, keeper)
+		start, err := m.ChildStartTime(pid, keeper)
 		if err == nil {
 			return start, nil
 		}
@@ -193,5 +192,7 @@ func (x *exits) identify(ctx context.Context, pid, keeper int) (uint64, error) {
 func (s *Service) Exited(e Exit) {
 	s.idle.begin()
 	defer s.idle.end()
-	s.exits.arrive(e)
+	if !s.closed() {
+		s.exits.arrive(e)
+	}
 }

@@ -54,12 +54,12 @@ func (c *container) thaw() {
 }
 
 // cgroup is the container's, as it was journaled when its init came up.
-func (c *container) cgroup() (runtime.Cgroup, error) {
+func (c *container) cgroup() (Cgroup, error) {
 	init := c.state().Init
 	if init.Cgroup == "" { // none was to be read then
-		return runtime.CgroupOf(init.Process.Pid, init.Process.Start)
+		return c.svc.Machine.CgroupOf(init.Process.Pid, init.Process.Start)
 	}
-	return runtime.ParseCgroup(init.Cgroup)
+	return c.svc.Machine.ParseCgroup(init.Cgroup)
 }
 
 // updateParams are journaled with an update.

@@ -23,7 +23,7 @@ type arrival struct {
 type inbox struct {
 	mu      sync.Mutex
 	waiting []arrival
-	taking  sync.Mutex // one takes at a time
+	taking  turn // one takes at a time
 }
 
 func (b *inbox) put(a arrival) {
@@ -51,8 +51,7 @@ const exitRetry = time.Second
 // acknowledges them to the keeper. One whose process's start is not concluded
 // waits for that, one that the journal refuses for a while.
 func (c *container) takeExits() {
-	c.inbox.taking.Lock()
-	defer c.inbox.taking.Unlock()
+	defer c.inbox.taking.take()()
 	for _, a := range c.inbox.list() {
 		done, err := c.exited(a)
 		if err != nil {
@@ -72,7 +71,7 @@ func (c *container) takeExits() {
 func (c *container) exited(a arrival) (done bool, err error) {
 	done = true
 	news := false
-	c.do(func() {
+	alive := c.do(func() {
 		p, ok := c.state().process(a.exec)
 		if !ok || p.Exit != nil {
 			return
@@ -89,6 +88,9 @@ func (c *container) exited(a arrival) (done bool, err error) {
 		err = c.commitExit(a.exec, lifecycle.Exit{Status: waitStatus(a.Exit), At: p.Clamp(a.At), Source: lifecycle.Reaped})
 		news = err == nil
 	})
+	if !alive && c.svc.closed() {
+		return false, nil // the next worker's
+	}
 	if !news {
 		return done, err
 	}

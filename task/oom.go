@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/log"
 
 	"perdure/internal/crash"
-	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
@@ -26,14 +25,16 @@ import (
 // the container ends (before that is journaled, and in the same transaction), and
 // when a worker takes the container over.
 type oom struct {
-	watch   atomic.Pointer[runtime.OOMWatch] // nil: there is nothing to watch; set with remove
-	told    moment                           // of the last one that this worker has told
-	reached moment                           // of the last notification that was about no OOM
+	watch   atomic.Pointer[watched] // nil: there is nothing to watch; set with remove
+	told    moment                  // of the last one that this worker has told
+	reached moment                  // of the last notification that was about no OOM
 
 	mu             sync.Mutex
 	remove         func() // ends the notifications
 	heard, looking bool
 }
+
+type watched struct{ OOMWatch }
 
 // oomGrace is how long after an early notification the kernel may take to count
 // the kill that it is about. A notification without a kill is told after it: the
@@ -66,7 +67,7 @@ func (m *moment) within(limit time.Duration, now time.Time) bool {
 // accounted finds the cgroup of an init that has just come up and watches it,
 // before the one who asked for it is answered. What it returns is journaled.
 func (c *container) accounted(p lifecycle.Process) string {
-	g, err := runtime.CgroupOf(p.Pid, p.Start)
+	g, err := c.svc.Machine.CgroupOf(p.Pid, p.Start)
 	if err == nil && os.Geteuid() == 0 {
 		err = g.EnableControllers()
 	}
@@ -87,7 +88,7 @@ func (c *container) adoptOOM() {
 	if v.InitExitTold() {
 		return
 	}
-	w, err := runtime.ResumeOOM(c.svc.Keeper, c.oomPrefix())
+	w, err := c.svc.Machine.ResumeOOM(c.svc.Keeper, c.oomPrefix())
 	switch {
 	case err == nil:
 		c.heedOOM(w)
@@ -102,11 +103,11 @@ func (c *container) adoptOOM() {
 
 func (c *container) oomPrefix() string { return c.key() + "/oom" }
 
-func (c *container) watchOOM(g runtime.Cgroup) {
+func (c *container) watchOOM(g Cgroup) {
 	if c.oom.watch.Load() != nil { // a conclusion that is tried again
 		return
 	}
-	w, err := runtime.WatchOOM(c.svc.Keeper, c.oomPrefix(), g)
+	w, err := g.WatchOOM(c.svc.Keeper, c.oomPrefix())
 	switch {
 	case err == nil:
 		c.heedOOM(w)
@@ -120,19 +121,16 @@ func (c *container) watchOOM(g runtime.Cgroup) {
 // heedOOM looks whenever there is news. Without a poller the counter is still
 // looked at when a process ends. The container may be gone already: then nobody
 // comes to let the watch go.
-func (c *container) heedOOM(w *runtime.OOMWatch) {
+func (c *container) heedOOM(w OOMWatch) {
 	c.oom.mu.Lock()
 	defer c.oom.mu.Unlock()
 	if c.isGone() || c.oom.watch.Load() != nil {
 		w.Close()
 		return
 	}
-	c.oom.watch.Store(w)
-	poller, err := c.svc.ooms()
-	if err == nil {
-		c.oom.remove, err = poller.Add(w, c.oomHeard)
-	}
-	if err != nil {
+	c.oom.watch.Store(&watched{w})
+	var err error
+	if c.oom.remove, err = w.Heed(c.oomHeard); err != nil {
 		c.svc.warn(c.id, "OOM events are told late", err)
 	}
 }

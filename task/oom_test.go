@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -61,7 +60,7 @@ func TestWatchOfAContainerThatIsGoneIsLetGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := runtime.ResumeOOM(shelf{files: map[string]*os.File{"oom/counter": f}}, "oom")
+	w, err := NewMachine().ResumeOOM(shelf{files: map[string]*os.File{"oom/counter": f}}, "oom")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -118,6 +119,8 @@ func (o *outbox) drained(ctx context.Context) error {
 		}
 		select {
 		case <-progress:
+		case <-o.done:
+			return errors.New("nothing is sent any more: the worker leaves")
 		case <-ctx.Done():
 			return ctx.Err()
 		}

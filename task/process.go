@@ -120,7 +120,7 @@ func (c *container) kill(ctx context.Context, intent lifecycle.Record, params ki
 	switch {
 	case intent.Exec != "":
 		p, _ := c.state().process(intent.Exec)
-		if err := runtime.SignalProcess(p.Process.Pid, p.Process.Start, unix.Signal(params.Signal)); err != nil {
+		if err := c.svc.Machine.SignalProcess(p.Process.Pid, p.Process.Start, unix.Signal(params.Signal)); err != nil {
 			return fmt.Errorf("container %s: exec %s: %w", c.id, intent.Exec, err)
 		}
 		return nil

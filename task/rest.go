@@ -23,7 +23,7 @@ type idle struct {
 	active  int // calls under way, but for Wait
 	timer   *time.Timer
 	leaving bool
-	never   chan struct{} // nothing is ever sent on it
+	never   chan struct{} // closed with the service, else nothing happens on it
 }
 
 // begin and end surround everything that keeps a worker up. Once the worker is
@@ -60,7 +60,7 @@ func (i *idle) end() {
 }
 
 func (i *idle) arm() {
-	if i.after <= 0 {
+	if i.after <= 0 || i.leaving {
 		return
 	}
 	if i.timer == nil {

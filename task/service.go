@@ -8,7 +8,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
-	"perdure/runtime"
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
@@ -18,6 +17,7 @@ type Config struct {
 	Keeper    Keeper
 	Publisher Publisher
 	Settle    Settle
+	Machine   Machine
 	Log       Log // nil: containers have no say
 	Now       func() time.Time
 
@@ -40,7 +40,6 @@ type Service struct {
 	idle    idle
 	resting chan struct{}
 	failed  chan error
-	ooms    func() (*runtime.OOMPoller, error) // made when the first container comes
 
 	lastAnswers lastAnswers
 
@@ -51,6 +50,7 @@ type Service struct {
 	departed   map[*container]struct{} // deleted, with events still to be sent
 	broken     map[string]error        // ids whose journal cannot be used, and why
 	wanted     bool                    // Shutdown was asked for while tasks existed
+	over       bool                    // Close was called
 }
 
 // New makes a service without containers.
@@ -64,8 +64,8 @@ func New(c Config) *Service {
 		broken:     map[string]error{},
 	}
 	s.resting = make(chan struct{})
+	s.idle.never = make(chan struct{})
 	s.failed = make(chan error, 1)
-	s.ooms = sync.OnceValues(runtime.NewOOMPoller)
 	s.exits = newExits(c.Keeper)
 	s.idle.after, s.idle.check = c.Idle, s.rest
 	return s
@@ -126,6 +126,9 @@ func (s *Service) settled(ctx context.Context, id string) (*container, error) {
 func (s *Service) reserve(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return errLeaving
+	}
 	_, busy := s.creating[id]
 	if s.containers[id] != nil || busy {
 		return errorf(errdefs.ErrAlreadyExists, "container %s: the task exists already", id)
@@ -143,8 +146,12 @@ func (s *Service) unreserve(id string) {
 
 func (s *Service) enter(c *container) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.containers[c.id] = c
+	over := s.over
+	s.mu.Unlock()
+	if over {
+		c.leave()
+	}
 }
 
 // remove takes a container out.

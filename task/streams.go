@@ -3,23 +3,21 @@ package task
 import (
 	"context"
 	"sync"
-
-	"perdure/runtime"
 )
 
 // streams are the stdio of a container's processes, by exec id.
 type streams struct {
 	mu sync.Mutex
-	io map[string]*runtime.IO
+	io map[string]IO
 }
 
-func (s *streams) put(exec string, io *runtime.IO) {
+func (s *streams) put(exec string, io IO) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.io[exec] = io
 }
 
-func (s *streams) get(exec string) *runtime.IO {
+func (s *streams) get(exec string) IO {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.io[exec]

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
 
@@ -70,7 +69,7 @@ func (c *container) killRest() {
 		for v := c.state(); v.Live() > 0; v = c.state() {
 			for _, p := range v.Execs { // also those in other cgroups than the init's
 				if p.State == lifecycle.Running {
-					_ = runtime.SignalProcess(p.Process.Pid, p.Process.Start, unix.SIGKILL)
+					_ = c.svc.Machine.SignalProcess(p.Process.Pid, p.Process.Start, unix.SIGKILL)
 				}
 			}
 			if err := c.killCgroup(); err != nil {

@@ -23,7 +23,7 @@ func TestWaitMissesNoExit(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s: %v", filepath.Join(bundle, store.Name), err)
 	}
-	s := New(Config{Publisher: silent{}, Now: time.Now})
+	s := New(Config{Publisher: silent{}, Machine: NewMachine(), Now: time.Now})
 	c := newContainer(s, journal, createParams{})
 	defer c.close()
 	commit := func(records ...lifecycle.Record) uint64 {

@@ -32,6 +32,7 @@ const (
 	endTimeout   = 2500 * time.Millisecond // a live keeper ends the id
 	aloneTimeout = 2 * time.Second         // the runtime's calls
 	failWait     = 500 * time.Millisecond  // for a runtime to clean up whose time is up
+	lockTimeout  = time.Second            // for a journal's lock, where no worker has it
 	killedStatus = 137                     // 128 + SIGKILL: true only where cleanup itself killed a live init
 )
 
@@ -167,7 +168,7 @@ func askShim(socket, method string, limit time.Duration, req, resp proto.Message
 // longer has, from what the bundle tells.
 func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 	meta := store.Meta{Namespace: a.namespace, ID: a.id, Bundle: a.bundle}
-	journal, err := store.Open(filepath.Join(a.bundle, store.Name), journalTimeout)
+	journal, err := store.Open(filepath.Join(a.bundle, store.Name), lockTimeout)
 	resp := &api.DeleteResponse{ExitStatus: lifecycle.UnknownStatus}
 	if err == nil {
 		defer journal.Close()

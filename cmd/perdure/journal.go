@@ -24,7 +24,7 @@ func journal(args []string) error {
 		return errors.New("usage: perdure journal BUNDLE")
 	}
 	bundle := args[0]
-	contents, err := store.Read(filepath.Join(bundle, store.Name), journalTimeout)
+	contents, err := store.Read(filepath.Join(bundle, store.Name), lockTimeout)
 	if errors.Is(err, store.ErrLocked) {
 		contents, err = askWorker(bundle)
 	}

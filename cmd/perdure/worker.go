@@ -2,33 +2,25 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 
 	"perdure/internal/crash"
 	"perdure/recovery"
 	"perdure/recovery/keeper/client"
-	"perdure/store"
 	"perdure/store/lifecycle"
 	"perdure/task"
 )
 
 const (
 	controlFD = 3 // the keeper's control channel
-	// journalTimeout bounds the wait for a journal's lock. The last worker is
-	// dead when the keeper starts the next, so a lock that is held is a
-	// stranger's.
-	journalTimeout = time.Second
 	// gcPercent trades processor time, of which a worker uses next to none, for
 	// memory, of which there is one worker's per pod: the Go heap is collected
 	// from 1 MiB on instead of 4.
@@ -54,6 +46,7 @@ func worker([]string) error {
 		Keeper:         keeper,
 		Publisher:      task.NewPublisher(os.Getenv("TTRPC_ADDRESS")),
 		Settle:         settle,
+		Machine:        task.NewMachine(),
 		Log:            logging,
 		Now:            time.Now,
 		KeeperPID:      welcome.KeeperPID,
@@ -68,10 +61,9 @@ func worker([]string) error {
 		Idle:           idleTime(),
 	})
 	keeper.OnPing(service.Ping)
-	if err := adopt(keeper, service, welcome); err != nil {
+	if err := service.AdoptAll(welcome.Names, welcome.Oldest); err != nil {
 		return err // the keeper starts another worker, which tries again
 	}
-	service.Adopted()
 	go func() {
 		for e := range keeper.Exits() {
 			service.Exited(task.Exit(e))
@@ -116,79 +108,6 @@ func (l kicking) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	l.service.Kick()
 	return conn, err
-}
-
-// adopt takes over every container the keeper stores something of. A journal
-// that cannot be used is said to whoever asks for its container; any other
-// failure may pass, and is returned.
-func adopt(keeper *client.Client, service *task.Service, welcome client.Welcome) error {
-	for _, key := range keys(welcome.Names) {
-		err := adoptOne(keeper, service, key, welcome.Oldest)
-		switch {
-		case err == nil:
-		case errors.Is(err, store.ErrDamaged), errors.Is(err, store.ErrNewerSchema):
-			log.L.WithError(err).WithField("container", key).Error("not re-adopted: its journal cannot be used")
-			id, _ := identity(key)
-			service.Broken(id, err)
-		default:
-			return fmt.Errorf("re-adopt %s: %w", key, err)
-		}
-	}
-	return nil
-}
-
-// identity takes a key apart: "c/ID@INSTANCE".
-func identity(key string) (id, instance string) {
-	name := strings.TrimPrefix(key, "c/")
-	at := strings.LastIndexByte(name, '@')
-	if at < 0 {
-		return name, ""
-	}
-	return name[:at], name[at+1:]
-}
-
-// keys are the containers' prefixes among the stored names, "c/ID@INSTANCE".
-func keys(names []string) []string {
-	var keys []string
-	for _, name := range names {
-		if parts := strings.SplitN(name, "/", 3); len(parts) == 3 && parts[0] == "c" {
-			keys = append(keys, parts[0]+"/"+parts[1])
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-func adoptOne(keeper *client.Client, service *task.Service, key string, oldest uint64) error {
-	file, err := keeper.Fetch(key + "/journal")
-	if errors.Is(err, os.ErrNotExist) {
-		return abandon(keeper, service, key, oldest)
-	}
-	if err != nil {
-		return fmt.Errorf("fetch journal: %w", err)
-	}
-	defer file.Close()
-	journal, err := store.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), journalTimeout)
-	if err != nil {
-		return err
-	}
-	return service.Adopt(journal, oldest)
-}
-
-// abandon ends what has no journal with the keeper: nothing was done for it.
-func abandon(keeper *client.Client, service *task.Service, key string, oldest uint64) error {
-	_, instance := identity(key)
-	dir, err := keeper.Fetch(key + "/bundle")
-	if errors.Is(err, os.ErrNotExist) {
-		dir, err = nil, nil // what was left of a create that is undone, or of a drop that was cut off
-	}
-	if err != nil {
-		return fmt.Errorf("fetch bundle: %w", err)
-	}
-	if dir != nil {
-		defer dir.Close()
-	}
-	return service.Abandon(key, dir, task.Owed(instance, oldest))
 }
 
 // settle joins recovery's judgement to the service.
