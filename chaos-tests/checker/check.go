@@ -10,7 +10,20 @@ type Rule struct {
 
 // Rules lists every check.
 func Rules() []Rule {
-	return []Rule{}
+	return []Rule{
+		{"Identity", Identity},
+		{"Acknowledged", Acknowledged},
+		{"Refused", Refused},
+		{"OneAnswer", OneAnswer},
+		{"StartedOnce", StartedOnce},
+		{"OneExit", OneExit},
+		{"EventOrder", EventOrder},
+		{"Delivered", Delivered},
+		{"Times", Times},
+		{"Output", Output},
+		{"Agreement", Agreement},
+		{"Left", Left},
+	}
 }
 
 // Check returns what must not be, in the order of the rules; nothing where all is well.

@@ -49,7 +49,7 @@ const (
 // Code is the class of an answer, by gRPC's names.
 type Code string
 
-// The classes that rules speak of; others are allowed. Unanswered is a client that gave up, or whose connection ended:
+// The classes that rules speak of. Any other says that there was no effect, so a recorder must be sure of that. Unanswered is a client that gave up, or whose connection ended:
 // the effect may have happened, may still happen, or never will. A keeper that is killed is an unanswered OpDelete of
 // each of its containers, from the kill until containerd has forgotten the task.
 const (
@@ -96,14 +96,14 @@ type Event struct {
 	Pid      int
 	Status   uint32    // of exit and delete
 	ExitedAt time.Time // of exit and delete
-	Raw      string    // the payload, byte for byte: what an event that comes again must be equal in
+	Raw      string    // the payload without the envelope's time, byte for byte: an event that comes again is equal in it
 }
 
 // Run is the truth about one process that a client wanted started, from whoever really knows: the fake runtime, or the
 // process's own marks.
 type Run struct {
 	Target
-	Starts int    // how often user code was started
+	Starts int    // how often user code was started, or NotCounted
 	Pid    int    // of the process; 0: not known
 	Start  uint64 // its start time; 0: not known
 	Ended  bool
@@ -115,6 +115,9 @@ type Run struct {
 	OOM        bool // the kernel has killed it for want of memory
 	Streams    []Stream
 }
+
+// NotCounted is the Starts of a process whose own mark may be missing although it ran, because it was killed early.
+const NotCounted = -1
 
 // UnknownStatus is what is said of a process that nobody saw end.
 const UnknownStatus = 255
