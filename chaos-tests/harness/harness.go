@@ -32,6 +32,9 @@ type Harness struct {
 	Namespace string
 	Events    *Recorder
 
+	// Serving, if it is set, takes the place of Events at every further start of the daemon (see daemon.Options).
+	Serving func(context.Context, *client.Client) error
+
 	t           testing.TB
 	snapshotter string
 	watcher     *stallWatcher
@@ -84,7 +87,10 @@ func (h *Harness) Context() context.Context {
 	return namespaces.WithNamespace(context.Background(), h.Namespace)
 }
 
-func (h *Harness) serving(_ context.Context, c *client.Client) error {
+func (h *Harness) serving(ctx context.Context, c *client.Client) error {
+	if h.Serving != nil {
+		return h.Serving(ctx, c)
+	}
 	return h.Events.subscribe(h.Context(), c, h.Namespace)
 }
 
