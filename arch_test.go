@@ -71,7 +71,7 @@ func TestDirections(t *testing.T) {
 		"perdure/recovery/keeper/rendezvous":     {"perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper/client":         {"perdure/recovery/keeper/protocol"},
 		"perdure/recovery/keeper":                {"perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous", "perdure/internal/crash"},
-		"perdure/cmd/containerd-shim-perdure-v2": {"perdure/recovery/keeper", "perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous"},
+		"perdure/cmd/containerd-shim-perdure-v2": {"perdure/recovery/keeper", "perdure/recovery/keeper/protocol", "perdure/recovery/keeper/rendezvous", "perdure/internal/crash"},
 		"perdure/cmd/perdure":                    nil, // joins everything
 		"perdure":                                {},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/rendezvous"
 )
 
@@ -42,6 +43,8 @@ func start(f flags) error {
 		return fmt.Errorf("container %s: waiting for another start of %s: %w", f.id, path, err)
 	}
 	defer lock.Close()
+	crash.Scope(group)
+	crash.Here("keeper-start", "", crash.AfterLock)
 
 	there, err := serving(path)
 	if err != nil {
@@ -57,11 +60,13 @@ func start(f flags) error {
 		undo()
 		return fmt.Errorf("container %s: %w", f.id, err)
 	}
+	crash.Here("keeper-start", "", crash.AfterAddress)
 	if _, err := os.Stdout.Write(caller.answer(rendezvous.Address(path))); err != nil {
 		undo()
 		os.Remove("address")
 		return fmt.Errorf("container %s: answering the caller: %w", f.id, err)
 	}
+	crash.Here("keeper-start", "", crash.AfterAnswer)
 	return nil
 }
 
@@ -134,6 +139,7 @@ func launch(f flags, caller bootstrap, group, path string) (undo func(), err err
 		return nil, err
 	}
 	defer unix.Close(listener)
+	crash.Here("keeper-start", "", crash.AfterBind)
 	life, err := rendezvous.LockKeeper(path, time.Second)
 	if err != nil {
 		cleanUp()
@@ -145,6 +151,7 @@ func launch(f flags, caller bootstrap, group, path string) (undo func(), err err
 		cleanUp()
 		return nil, err
 	}
+	crash.Here("keeper-start", "", crash.AfterFork)
 	return func() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		_, _ = syscall.Wait4(pid, nil, 0, nil)

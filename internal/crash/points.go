@@ -34,6 +34,32 @@ const (
 	BeforeRelease Position = "before-release" // delete: all is told, the keeper still holds the descriptors
 )
 
+// The positions of the keeper's steps, and of the start that leaves it behind.
+const (
+	AfterLock    Position = "after-lock"    // start: it has the address to itself, nothing is bound
+	AfterBind    Position = "after-bind"    // start: the socket listens, no keeper is there
+	AfterFork    Position = "after-fork"    // start: the keeper is there, nobody knows; worker: it runs, it has said nothing
+	AfterAddress Position = "after-address" // start: the bundle has the address, the caller does not
+	AfterAnswer  Position = "after-answer"  // start: the caller has its answer, the lock is still held; leave: the worker knows
+	AfterAccept  Position = "after-accept"  // accept: the connection is taken, nothing of it is read
+	AfterNumber  Position = "after-number"  // request: it is numbered and kept, no worker has it
+	AfterForward Position = "after-forward" // request: a worker has it to its last byte
+	AfterReceive Position = "after-receive" // answer: the worker has given it, the client has nothing of it
+	AfterWrite   Position = "after-write"   // answer: the client has it, the request is forgotten
+	AfterHello   Position = "after-hello"   // worker: it has said hello, it was given nothing
+	AfterReap    Position = "after-reap"    // exit: the zombie is gone, nothing is queued; death: what the worker has said is unread
+	AfterQueue   Position = "after-queue"   // exit: queued, no worker was told
+	AfterTell    Position = "after-tell"    // exit: a worker was told
+	AfterAck     Position = "after-ack"     // exit: it is journaled, the worker says, and forgotten here
+	AfterKeep    Position = "after-keep"    // store, open, accept-stored: the descriptor is kept, the worker does not know
+	AfterReply   Position = "after-reply"   // store: the worker knows
+	AfterDrop    Position = "after-drop"    // drop: at once; drop-after: with its request
+	AfterLeave   Position = "after-leave"   // rest: the worker had nothing to do and has left
+	AfterWake    Position = "after-wake"    // wake: a stored descriptor wants a worker, none was started
+	AfterUnlink  Position = "after-unlink"  // leave: the socket is gone, the answer is not given
+	BeforeExit   Position = "before-exit"   // leave: every answer is written
+)
+
 // Process is whose instructions a point is among.
 type Process string
 
@@ -89,9 +115,26 @@ func workers() []steps {
 	}
 }
 
-// keepers are the points of the keeper: operation "keeper" or "keeper-<step>".
+// keepers are the points of the keeper: operation "keeper-<step>". Those of
+// keeper-start are the short-lived start's.
 func keepers() []steps {
-	return []steps{}
+	return []steps{
+		{"keeper-start", []Position{AfterLock, AfterBind, AfterFork, AfterAddress, AfterAnswer}, nil},
+		{"keeper-accept", []Position{AfterAccept}, nil},
+		{"keeper-request", []Position{AfterNumber, AfterForward}, nil},
+		{"keeper-answer", []Position{AfterReceive, AfterWrite}, nil},
+		{"keeper-worker", []Position{AfterFork, AfterHello}, nil},
+		{"keeper-death", []Position{AfterReap}, nil},
+		{"keeper-exit", []Position{AfterReap, AfterQueue, AfterTell, AfterAck}, nil},
+		{"keeper-store", []Position{AfterKeep, AfterReply}, nil},
+		{"keeper-open", []Position{AfterKeep}, nil},
+		{"keeper-accept-stored", []Position{AfterKeep}, nil},
+		{"keeper-drop", []Position{AfterDrop}, nil},
+		{"keeper-drop-after", []Position{AfterDrop}, nil},
+		{"keeper-rest", []Position{AfterLeave}, nil},
+		{"keeper-wake", []Position{AfterWake}, nil},
+		{"keeper-leave", []Position{AfterUnlink, AfterAnswer, BeforeExit}, nil},
+	}
 }
 
 // Points lists every point.

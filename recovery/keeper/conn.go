@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -121,6 +122,7 @@ func (c *conn) request(f protocol.Frame) {
 	}
 	c.pending = append(c.pending, r)
 	c.bytes += r.size()
+	crash.Here("keeper-request", "", crash.AfterNumber)
 }
 
 func (c *conn) refuse(f protocol.Frame, code uint64, message string) {

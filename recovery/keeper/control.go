@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -77,6 +78,7 @@ func (k *keeper) flushControl() {
 		for e := k.exits.next(); e != nil && len(w.out) == 0; e = k.exits.next() {
 			k.send(e.message(), -1)
 			k.exits.sent++
+			crash.Here("keeper-exit", "", crash.AfterTell)
 		}
 	}
 	var mask uint32
@@ -144,9 +146,14 @@ func (k *keeper) control(m protocol.Message, fd int) {
 	case protocol.Hello:
 		k.hello(m)
 	case protocol.Store:
-		k.reply(m.Call, k.keep(m.Name, fd), -1)
+		failure := k.keep(m.Name, fd)
+		crash.Here("keeper-store", "", crash.AfterKeep)
+		k.reply(m.Call, failure, -1)
+		crash.Here("keeper-store", "", crash.AfterReply)
 	case protocol.Open:
-		k.reply(m.Call, k.openStored(m.Name, fd), -1)
+		failure := k.openStored(m.Name, fd)
+		crash.Here("keeper-open", "", crash.AfterKeep)
+		k.reply(m.Call, failure, -1)
 	case protocol.Fetch:
 		k.fetch(m)
 	case protocol.Drop:
@@ -160,6 +167,7 @@ func (k *keeper) control(m protocol.Message, fd int) {
 		}
 	case protocol.ExitAck:
 		k.exits.acknowledge(m.Seq)
+		crash.Here("keeper-exit", "", crash.AfterAck)
 	case protocol.Hold:
 		k.exits.hold = m.On
 	case protocol.Watch:

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -43,6 +44,7 @@ func (k *keeper) died(status unix.WaitStatus) {
 	if k.restart.idle && !open {
 		k.restart.short = 0
 		k.armMarks()
+		crash.Here("keeper-rest", "", crash.AfterLeave)
 		return
 	}
 	if k.restart.short++; k.now.Sub(w.started) >= k.ShortLife {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -144,11 +145,14 @@ func (k *keeper) reap() {
 			return
 		}
 		if k.worker != nil && pid == k.worker.pid {
+			crash.Here("keeper-death", "", crash.AfterReap)
 			k.died(status)
 			continue
 		}
+		crash.Here("keeper-exit", "", crash.AfterReap)
 		k.exits.add(exit{pid: int32(pid), start: start, status: uint32(status), at: time.Now().UnixNano()})
 		k.restart.needed = true
+		crash.Here("keeper-exit", "", crash.AfterQueue)
 		if n := k.exits.bound(k.Limits.Exits); n > 0 {
 			k.log("warning", "%d exits that nobody watched were dropped: more than %d were not acknowledged", n, k.Limits.Exits)
 		}

@@ -137,6 +137,7 @@ func (k *keeper) run() error {
 		memory.waste += n * eventWaste
 		k.poll.dispatch(n)
 	}
+	crash.Here("keeper-leave", "", crash.BeforeExit)
 	return nil
 }
 

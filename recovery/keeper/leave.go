@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 	"perdure/recovery/keeper/rendezvous"
 )
@@ -107,7 +108,9 @@ func (k *keeper) giveUpSocket() {
 	unix.Close(k.Listener)
 	k.listener = nil
 	k.leaving = k.now
+	crash.Here("keeper-leave", "", crash.AfterUnlink)
 	k.answerLeave("")
+	crash.Here("keeper-leave", "", crash.AfterAnswer)
 }
 
 func (k *keeper) answerLeave(failure string) {

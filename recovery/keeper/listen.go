@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"perdure/internal/crash"
 )
 
 // accept takes what waits on the listening socket.
@@ -69,5 +71,6 @@ func (k *keeper) admit(fd int) {
 	}
 	k.conns = append(k.conns, c)
 	k.restart.needed = true
+	crash.Here("keeper-accept", "", crash.AfterAccept)
 	k.connect(c)
 }

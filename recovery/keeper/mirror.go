@@ -3,6 +3,7 @@ package keeper
 import (
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -64,6 +65,7 @@ func (c *conn) push() {
 		if c.to.size() > 0 {
 			break
 		}
+		crash.Here("keeper-request", "", crash.AfterForward)
 	}
 	c.listen()
 }
@@ -111,7 +113,9 @@ func (c *conn) readMirror() (n int, open bool) {
 			return n, true
 		}
 	}
-	c.flush()
+	if c.flush() {
+		crash.Here("keeper-answer", "", crash.AfterWrite)
+	}
 	return n, true
 }
 
@@ -121,6 +125,7 @@ func (c *conn) respond(f protocol.Frame) bool {
 	if !ok || i >= c.whole() || f.Type != protocol.FrameResponse || f.Flags != 0 || f.Oversize {
 		return false
 	}
+	crash.Here("keeper-answer", "", crash.AfterReceive)
 	c.out.add(f.Raw)
 	c.drop(i)
 	return true

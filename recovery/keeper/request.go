@@ -3,6 +3,7 @@ package keeper
 import (
 	"time"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -86,6 +87,7 @@ func (k *keeper) finish(r *request) {
 	r.data = nil
 	for _, prefix := range r.drops {
 		k.drop(prefix)
+		crash.Here("keeper-drop-after", "", crash.AfterDrop)
 	}
 	r.drops = nil
 	if r.wait {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -60,6 +61,7 @@ func (k *keeper) dropAfter(prefix string, number uint64) {
 		}
 	}
 	k.drop(prefix)
+	crash.Here("keeper-drop", "", crash.AfterDrop)
 }
 
 // drop closes the descriptor of that name and everything below it.
@@ -118,6 +120,7 @@ func (k *keeper) acceptStored(m protocol.Message) {
 		k.reply(m.Call, failure, -1)
 		return
 	}
+	crash.Here("keeper-accept-stored", "", crash.AfterKeep)
 	k.reply(m.Call, "", fd)
 }
 
@@ -128,7 +131,10 @@ func (k *keeper) armMarks() {
 			continue
 		}
 		var err error
-		s.mark, err = k.poll.add(s.fd, s.wake|unix.EPOLLONESHOT, func(uint32) { k.restart.needed = true })
+		s.mark, err = k.poll.add(s.fd, s.wake|unix.EPOLLONESHOT, func(uint32) {
+			crash.Here("keeper-wake", "", crash.AfterWake)
+			k.restart.needed = true
+		})
 		if err != nil {
 			k.log("warning", "descriptor %s cannot be waited for: %v", name, err)
 			k.restart.needed = true

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/recovery/keeper/protocol"
 )
 
@@ -124,6 +125,7 @@ func (k *keeper) start() {
 		return
 	}
 	k.worker = w
+	crash.Here("keeper-worker", "", crash.AfterFork)
 }
 
 // hello begins the service of a worker: it is welcomed, gets every connection,
@@ -134,6 +136,7 @@ func (k *keeper) hello(m protocol.Message) {
 		k.garbage("its protocol is another one")
 		return
 	}
+	crash.Here("keeper-worker", "", crash.AfterHello)
 	k.worker.greeted = k.now
 	k.exits.rewind()
 	k.welcome()
