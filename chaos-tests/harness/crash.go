@@ -54,31 +54,34 @@ func (c *Crashes) path(name string) string { return filepath.Join(c.dir, name) }
 
 // Arm has the given points fire once more, and all others not at all. Each is
 // a line as crash.Parse reads it: a point's name alone has the process killed.
+// What follows a line crash.Then is armed once all before it have fired.
 func (c *Crashes) Arm(points ...string) error {
-	armed := make([]crash.Arming, len(points))
-	for i, line := range points {
-		var err error
-		if armed[i], err = known(line); err != nil {
-			return err
+	var armed []crash.Arming
+	var lines strings.Builder
+	for _, line := range points {
+		if line != crash.Then {
+			a, err := known(line)
+			if err != nil {
+				return err
+			}
+			armed, line = append(armed, a), a.String()
 		}
+		lines.WriteString(line + "\n")
 	}
 	if err := c.write(""); err != nil { // nothing is passed while the marks are removed
 		return err
 	}
-	var lines strings.Builder
 	for _, a := range armed {
-		fmt.Fprintln(&lines, a)
-		for _, name := range []string{a.Point, a.Point + ".passed", a.Point + ".hold"} {
-			if err := os.Remove(c.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		marks, err := filepath.Glob(c.path(a.Point + ".passed*"))
+		for _, path := range append(marks, c.path(a.Point), c.path(a.Point+".hold")) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
-	}
-	for _, a := range armed {
-		if a.Action != crash.Hold {
-			continue
+		if err == nil && a.Action == crash.Hold {
+			err = unix.Mkfifo(c.path(a.Point+".hold"), 0o600)
 		}
-		if err := unix.Mkfifo(c.path(a.Point+".hold"), 0o600); err != nil && !errors.Is(err, os.ErrExist) {
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
@@ -141,4 +144,23 @@ func (c *Crashes) Release(ctx context.Context, point string) error {
 		}
 		return unix.Close(fd)
 	})
+}
+
+// Trace begins to write down what is passed, whatever is armed.
+func (c *Crashes) Trace() error { return os.WriteFile(c.path("trace"), nil, 0o600) }
+
+// Note adds a line of the test's own to the trace.
+func (c *Crashes) Note(line string) error {
+	f, err := os.OpenFile(c.path("trace"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// Traced returns the lines of the trace: "<pid> <point>" and the test's own.
+func (c *Crashes) Traced() ([]string, error) {
+	text, err := os.ReadFile(c.path("trace"))
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), err
 }

@@ -11,14 +11,17 @@ import (
 // meant instead, so that many groups of one daemon have points of their own.
 //
 //	armed           what is armed, one a line: <point> [kill|error|hold] [count]
-//	<point>         left by a point that has fired, a line for each time: <action> <count>
+//	<point>         left by a point that has fired, a line for each time
 //	<point>.passed  a byte for each passage of a point that is armed
 //	<point>.hold    the fifo at which a held process waits: it opens it for reading, after
 //	                it has left its mark, and goes on when its writer has come and closed it
+//	trace           where there is such a file each passage adds a line: <pid> <point>
 //
 // A line fires once, at the passage that count says (1, the first, where
 // nothing is said), whichever process of the group that is in. A point that is
-// to fire twice has two lines.
+// to fire twice has two lines. The lines after a line "then" count, and fire,
+// only when all those before it have fired; passages are counted anew, in
+// <point>.passed.2 and so on.
 
 // Action is what a point does that fires.
 type Action string
@@ -39,7 +42,10 @@ type Arming struct {
 
 func (a Arming) String() string { return fmt.Sprintf("%s %s %d", a.Point, a.Action, a.Count) }
 
-// Parse reads a line of the file "armed".
+// Then is the line that parts what is armed from what is armed after it.
+const Then = "then"
+
+// Parse reads a line of the file "armed" that is not Then.
 func Parse(line string) (Arming, error) {
 	fields := strings.Fields(line)
 	if len(fields) == 0 || len(fields) > 3 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -48,8 +49,9 @@ func pass(point string) error {
 	if dir == "" {
 		return nil
 	}
+	trace(dir, point)
 	fires, ok := firing(dir, point)
-	if !ok || appended(filepath.Join(dir, point), fmt.Sprintln(fires.Action, fires.Count)) == 0 {
+	if !ok {
 		return nil
 	}
 	switch fires.Action {
@@ -64,20 +66,58 @@ func pass(point string) error {
 	return nil
 }
 
-// firing counts a passage of an armed point and finds what is to happen at it.
+// trace says that a point is passed, where a test wants to know.
+func trace(dir, point string) {
+	path := filepath.Join(dir, "trace")
+	if _, err := os.Stat(path); err == nil {
+		appended(path, fmt.Sprintln(os.Getpid(), point))
+	}
+}
+
+// firing counts a passage of an armed point and finds what is to happen at it,
+// of which it leaves the mark.
 func firing(dir, point string) (Arming, bool) {
 	text, _ := os.ReadFile(filepath.Join(dir, "armed"))
-	var passage int64
-	for line := range strings.Lines(string(text)) {
-		armed, err := Parse(line)
-		if err != nil || armed.Point != point {
+	for i, stage := range strings.Split(string(text), Then+"\n") {
+		suffix := ""
+		if i > 0 {
+			suffix = fmt.Sprint(".", i+1)
+		}
+		var here []Arming
+		over := true
+		for line := range strings.Lines(stage) {
+			armed, err := Parse(line)
+			if err != nil {
+				continue
+			}
+			over = over && fired(dir, armed, suffix)
+			if armed.Point == point {
+				here = append(here, armed)
+			}
+		}
+		if over {
 			continue
 		}
-		if passage == 0 {
-			passage = appended(filepath.Join(dir, point+".passed"), "+")
-		}
-		if int64(armed.Count) == passage {
-			return armed, true
+		return fires(dir, point, suffix, here)
+	}
+	return Arming{}, false
+}
+
+// fired reports whether a line's mark is there.
+func fired(dir string, a Arming, suffix string) bool {
+	marks, _ := os.ReadFile(filepath.Join(dir, a.Point))
+	return slices.Contains(strings.Split(string(marks), "\n"), a.String()+suffix)
+}
+
+// fires counts the passage and finds the one of the point's lines that it is of.
+func fires(dir, point, suffix string, armed []Arming) (Arming, bool) {
+	if len(armed) == 0 {
+		return Arming{}, false
+	}
+	passage := appended(filepath.Join(dir, point+".passed"+suffix), "+")
+	for _, a := range armed {
+		if int64(a.Count) == passage && appended(filepath.Join(dir, point), a.String()+suffix+"\n") > 0 {
+			return a, true
 		}
 	}
 	return Arming{}, false

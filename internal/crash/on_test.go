@@ -3,6 +3,7 @@
 package crash
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +59,7 @@ func TestKill(t *testing.T) {
 	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended with %v", cmd.ProcessState)
 	}
-	if got := mark(t, dir, "kill.after-effect"); got != "kill 2\n" {
+	if got := mark(t, dir, "kill.after-effect"); got != "kill.after-effect kill 2\n" {
 		t.Errorf("the mark is %q", got)
 	}
 	if got := mark(t, dir, "kill.after-effect.passed"); got != "++" {
@@ -71,6 +72,33 @@ func TestError(t *testing.T) {
 	_ = cmd.Run()
 	if code := cmd.ProcessState.ExitCode(); code != 3 {
 		t.Errorf("it ended with %v", cmd.ProcessState)
+	}
+}
+
+// What comes after "then" waits for what comes before it, and traces say what was passed.
+func TestThen(t *testing.T) {
+	cmd, dir := passing(t, "exec-start.after-effect error\nthen\nkill.after-effect\n", "g")
+	if err := os.WriteFile(filepath.Join(dir, "trace"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != 3 {
+		t.Errorf("first it ended with %v", cmd.ProcessState)
+	}
+	again := exec.Command(os.Args[0])
+	again.Env = cmd.Env
+	_ = again.Run()
+	if status := again.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
+		t.Errorf("then it ended with %v", again.ProcessState)
+	}
+	last := exec.Command(os.Args[0])
+	last.Env = cmd.Env
+	if err := last.Run(); err != nil {
+		t.Errorf("at last it ended with %v", err)
+	}
+	want := fmt.Sprintf("%d kill.after-effect\n%[1]d exec-start.after-effect\n%[2]d kill.after-effect\n", cmd.Process.Pid, again.Process.Pid)
+	if got := mark(t, dir, "trace"); !strings.HasPrefix(got, want) {
+		t.Errorf("the trace is %q, want %q first", got, want)
 	}
 }
 
@@ -97,7 +125,7 @@ func TestHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := mark(t, dir, "kill.after-effect"); !strings.HasPrefix(got, "hold 2") {
+	if got := mark(t, dir, "kill.after-effect"); got != "kill.after-effect hold 2\n" {
 		t.Errorf("held, its mark is %q", got)
 	}
 	if err := syscall.Kill(cmd.Process.Pid, 0); err != nil {
