@@ -28,6 +28,16 @@ var allowed = []struct {
 		h.Calls[delAgain].Request = 0
 		h.Events = append(h.Events, h.Events[exit], h.Events[deleted])
 	}},
+	{"a task that was not to be: containerd tells its end", func(h *History) {
+		*h = History{
+			Over:  true,
+			Calls: []Call{{Target: c1, Began: 1, Ended: 2, Op: OpCreate, Code: Unanswered}, {Target: c1, Began: 2, Ended: 9, Op: OpDelete, Code: Unanswered}},
+			Events: []Event{
+				{Target: c1, At: 3, Name: "exit", Status: UnknownStatus, ExitedAt: ended, Time: ended, Raw: "X"},
+				{Target: c1, At: 4, Name: "delete", Status: UnknownStatus, ExitedAt: ended, Time: ended, Raw: "D"},
+			},
+		}
+	}},
 	{"an id that lives again", func(h *History) {
 		again := good()
 		for i := range again.Calls {

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -36,6 +37,8 @@ type seen struct {
 	names  map[string]Event // of the init, the last of each name
 	execs  map[string]map[string]bool
 	paused bool
+
+	abandoned bool // no Create was answered: containerd tells the end of a task that was not to be
 }
 
 func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
@@ -43,6 +46,7 @@ func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
 func eventOrder(l *life) []error {
 	var errs []error
 	s := seen{names: map[string]Event{}, execs: map[string]map[string]bool{}}
+	s.abandoned = len(l.answered("", OpCreate)) == 0 && l.may("", 0, math.MaxUint64, OpCreate)
 	for _, e := range arrivals(l.events) {
 		if why := s.refuses(e); why != "" {
 			errs = append(errs, fmt.Errorf("%s, %s", e, why))
@@ -61,7 +65,7 @@ func (s *seen) refuses(e Event) string {
 		return "after " + s.names["delete"].String()
 	case exited && e.Name != "delete":
 		return "after " + exit.String()
-	case e.Name != "create" && !s.has("create"):
+	case e.Name != "create" && !s.has("create") && !(s.abandoned && e.Exec == "" && (e.Name == "exit" || e.Name == "delete")):
 		return "before the create"
 	}
 	switch own := s.execs[e.Exec]; e.Name {

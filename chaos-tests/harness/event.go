@@ -25,6 +25,15 @@ type Event struct {
 // String is the name, and the exec where it is about one: "exec-added e1".
 func (e Event) String() string { return strings.TrimSpace(e.Name + " " + e.Exec) }
 
+// Payload is the event as it was sent, byte for byte, without the envelope's time.
+func (e Event) Payload() string { return e.payload }
+
+// WithPayload is the event with another payload, for tests of those who look at it.
+func (e Event) WithPayload(payload string) Event {
+	e.payload = payload
+	return e
+}
+
 // decode makes an Event out of containerd's form.
 func decode(envelope *events.Envelope) (Event, error) {
 	decoded, err := typeurl.UnmarshalAny(envelope.Event)

@@ -1,0 +1,120 @@
+package real
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+
+	"perdure/chaos-tests/checker"
+	"perdure/chaos-tests/harness"
+)
+
+// Recorder notes what clients of one harness ask for and are answered. Its methods may be called from many goroutines.
+type Recorder struct {
+	h    *harness.Harness
+	tick atomic.Uint64
+
+	mu      sync.Mutex
+	history checker.History
+}
+
+// NewRecorder returns one for the containers of h.
+func NewRecorder(h *harness.Harness) *Recorder { return &Recorder{h: h} }
+
+// Ask makes a call and notes it. The answer that ask fills in counts where there is no error.
+func (r *Recorder) Ask(of checker.Target, op checker.Op, ask func(answer *checker.Call) error) error {
+	call := checker.Call{Target: of, Op: op, Began: r.tick.Add(1)}
+	err := ask(&call)
+	call.Ended, call.Code = r.tick.Add(1), Code(err)
+	if err != nil {
+		call.Message = err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history.Calls = append(r.history.Calls, call)
+	return err
+}
+
+// Note adds what really became of a process.
+func (r *Recorder) Note(run checker.Run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history.Runs = append(r.history.Runs, run)
+}
+
+// Create creates a container and its task.
+func (r *Recorder) Create(ctx context.Context, of checker.Target, cfg harness.Config) (c *harness.Container, err error) {
+	err = r.Ask(of, checker.OpCreate, func(answer *checker.Call) error {
+		if c, err = r.h.Create(ctx, of.Container, cfg); err == nil {
+			answer.Pid = int(c.Task.Pid())
+		}
+		return err
+	})
+	return c, err
+}
+
+// Start starts the task's init.
+func (r *Recorder) Start(ctx context.Context, of checker.Target, c *harness.Container) error {
+	return r.Ask(of, checker.OpStart, func(*checker.Call) error { return c.Task.Start(ctx) })
+}
+
+// Wait waits for the init's end.
+func (r *Recorder) Wait(ctx context.Context, of checker.Target, c *harness.Container) error {
+	return r.Ask(of, checker.OpWait, func(answer *checker.Call) error {
+		exit, err := c.Wait(ctx)
+		answer.Status, answer.ExitedAt = exit.Code, exit.At
+		return err
+	})
+}
+
+// State asks for the init's state.
+func (r *Recorder) State(ctx context.Context, of checker.Target, c *harness.Container) error {
+	return r.Ask(of, checker.OpState, func(answer *checker.Call) error {
+		status, err := c.Task.Status(ctx)
+		answer.State = string(status.Status)
+		if status.Status == client.Stopped {
+			answer.Status, answer.ExitedAt = status.ExitStatus, status.ExitTime
+		}
+		return err
+	})
+}
+
+// Delete deletes the task, which has ended.
+func (r *Recorder) Delete(ctx context.Context, of checker.Target, c *harness.Container) error {
+	return r.Ask(of, checker.OpDelete, func(answer *checker.Call) error {
+		exit, err := c.Task.Delete(ctx)
+		if err == nil {
+			answer.Status, answer.ExitedAt = exit.ExitCode(), exit.ExitTime()
+		}
+		return err
+	})
+}
+
+// Forgotten notes that the keeper of a life was killed, so that containerd has deleted the task by itself: whatever the
+// life was asked for before may be undone by it.
+func (r *Recorder) Forgotten(of checker.Target) {
+	_ = r.Ask(of, checker.OpDelete, func(*checker.Call) error { return context.DeadlineExceeded })
+}
+
+// Over waits until a condition of the last life's events is met by the containers' events, and returns the history.
+func (r *Recorder) Over(limit time.Duration, last map[string]string) (checker.History, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history
+	h.Over = true
+	for container, event := range last {
+		if _, err := r.h.Events.Await(limit, container, event); err != nil {
+			return h, err
+		}
+		recorded, err := r.h.Events.Of(container)
+		if err != nil {
+			return h, err
+		}
+		// Events have no tick of the calls' clock: all are noted as of the end, so that no rule takes them for earlier.
+		h.Events = append(h.Events, Events(recorded, r.tick.Add(1))...)
+	}
+	return h, nil
+}
