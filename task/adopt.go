@@ -189,6 +189,7 @@ func (c *container) recover(oldest uint64) {
 		c.oomHeard()
 	}
 	c.resumeStreams()
+	crash.Here("recover", "", crash.AfterStreams)
 	c.killRest()
 	open := c.state().Open
 	if create, ok := c.state().Opened(lifecycle.OpCreate, ""); ok {
@@ -237,12 +238,15 @@ func (c *container) settleOpen(intent lifecycle.Record) error {
 	if err != nil {
 		return fmt.Errorf("judge %s: %w", intent.IntentName(), err)
 	}
-	crash.Here("recover", "", crash.BeforeSettle)
+	if err := crash.Fail("recover", "", crash.BeforeSettle); err != nil {
+		return fmt.Errorf("settle %s: %w", intent.IntentName(), err)
+	}
 	concluding, cancel := context.WithTimeout(context.Background(), effectTimeout)
 	defer cancel()
 	if err := c.settle(concluding, intent, outcome); err != nil {
 		return fmt.Errorf("settle %s: %w", intent.IntentName(), err)
 	}
+	crash.Here("recover", "", crash.AfterSettle)
 	c.takeExits() // one may have waited for this start to be told
 	return nil
 }
@@ -355,6 +359,7 @@ func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
 			return err
 		}
 	}
+	crash.Here("abandon", "", crash.AfterRecords)
 	if owed {
 		return s.Keeper.Drop(key + "/bundle")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/log"
 
+	"perdure/internal/crash"
 	"perdure/store"
 )
 
@@ -62,6 +63,7 @@ func keys(names []string) []string {
 }
 
 func (s *Service) adoptOne(key string, oldest uint64) error {
+	crash.Here("adopt", "", crash.BeforeJournal)
 	file, err := s.Keeper.Fetch(key + "/journal")
 	if errors.Is(err, os.ErrNotExist) {
 		return s.abandonOne(key, oldest)
@@ -74,6 +76,7 @@ func (s *Service) adoptOne(key string, oldest uint64) error {
 	if err != nil {
 		return err
 	}
+	crash.Here("adopt", "", crash.AfterJournal)
 	return s.Adopt(journal, oldest)
 }
 

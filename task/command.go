@@ -56,7 +56,6 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	if err != nil || begun.Phase != lifecycle.Intent {
 		return begun, err // refused, answered before, or without effect
 	}
-	crash.Here(string(cmd.op), cmd.exec, crash.AfterIntent)
 	if c.bringsUp(cmd.op, cmd.exec) {
 		defer c.svc.exits.opened()()
 	} else {
@@ -70,7 +69,10 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 		effects, end = context.WithDeadline(concluding, deadline)
 		defer end()
 	}
-	pid, err := cmd.effect(effects, begun)
+	pid := 0
+	if err = crash.Fail(string(cmd.op), cmd.exec, crash.AfterIntent); err == nil {
+		pid, err = cmd.effect(effects, begun)
+	}
 	crash.Here(string(cmd.op), cmd.exec, crash.AfterEffect)
 	outcome := lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number}
 	if err != nil {
@@ -192,6 +194,13 @@ func (c *container) open(req request, cmd command) (lifecycle.Record, error) {
 			return r, err
 		}
 	}
+	before := crash.BeforeIntent
+	if cmd.effect == nil {
+		before = crash.BeforeOutcome
+	}
+	if err := crash.Fail(string(cmd.op), cmd.exec, before); err != nil {
+		return r, err
+	}
 	written, err := c.commit(events, r)
 	if err != nil {
 		return r, err
@@ -230,6 +239,9 @@ func (c *container) conclude(ctx context.Context, r lifecycle.Record) (lifecycle
 		if r.Exec == "" {
 			r.Cgroup = c.accounted(*r.Process)
 		}
+	}
+	if err := crash.Fail(string(r.Op), r.Exec, crash.BeforeOutcome); err != nil {
+		return r, err
 	}
 	var err error
 	gone := !c.do(func() {

@@ -156,7 +156,10 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	defer dir.Close()
 	params.PrivatePIDNamespace, params.Dumpable = spec.PrivatePIDNamespace, s.Machine.HasCRIU()
 	key := keeperKey(id, instance)
-	if err := s.Keeper.Store(key+"/bundle", dir); err != nil {
+	if err = crash.Fail(string(lifecycle.OpCreate), "", crash.BeforeBundle); err == nil {
+		err = s.Keeper.Store(key+"/bundle", dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("container %s: store the bundle with the keeper: %w", id, err)
 	}
 	crash.Here(string(lifecycle.OpCreate), "", crash.AfterBundle)
@@ -171,6 +174,9 @@ func (s *Service) begin(id, instance, bundle string, params createParams) (*cont
 	}
 	crash.Here(string(lifecycle.OpCreate), "", crash.AfterJournal)
 	if err = params.Options.Save(bundle); err == nil {
+		err = crash.Fail(string(lifecycle.OpCreate), "", crash.AfterOptions)
+	}
+	if err == nil {
 		err = s.storeJournal(key, journal)
 	}
 	if err != nil {
@@ -258,6 +264,7 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 	if err := c.svc.Machine.MountRootfs(bundle, c.params.Rootfs); err != nil {
 		return 0, fmt.Errorf("container %s: mount rootfs: %w", c.id, err)
 	}
+	crash.Here(string(lifecycle.OpCreate), "", crash.AfterMount)
 	if c.restores() {
 		return 0, nil // its start does the rest, with the client's fifos: nothing runs before
 	}
@@ -269,6 +276,7 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 	if err != nil {
 		return 0, err
 	}
+	crash.Here(string(lifecycle.OpCreate), "", crash.AfterRuntime)
 	return pid, io.Started()
 }
 
@@ -285,6 +293,7 @@ func (c *container) openIO(ctx context.Context, exec string, stdio runtime.Stdio
 		return nil, fmt.Errorf("container %s: %s: stdio: %w", c.id, processName(exec), err)
 	}
 	c.streams.put(exec, io)
+	crash.Here(string(intent.Op), exec, crash.AfterStdio)
 	return io, c.closeStdin(exec)
 }
 
@@ -308,8 +317,10 @@ func (c *container) undoCreate(ctx context.Context) error {
 	if err := c.runc.Delete(ctx, "undo-create", true); err != nil {
 		errs = append(errs, fmt.Errorf("remove from the runtime: %w", err))
 	}
+	crash.Here("undo", "", crash.AfterRuntime)
 	_, err := c.streams.close("")
 	errs = append(errs, err)
+	crash.Here("undo", "", crash.AfterStreams)
 	if err := c.svc.Machine.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		errs = append(errs, fmt.Errorf("unmount rootfs: %w", err))
 	}
@@ -340,11 +351,13 @@ func (c *container) forget(owed, undone bool) {
 		return
 	}
 	c.close()
+	crash.Here("forget", "", crash.AfterClose)
 	if undone {
 		options.Remove(c.journal.Meta().Bundle)
 	}
 	_ = removeDatabase(c.journal.Meta().Bundle)
 	c.runc.CleanAll()
+	crash.Here("forget", "", crash.AfterRecords)
 	var dropped error
 	if owed {
 		for _, name := range []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()} {
@@ -356,6 +369,7 @@ func (c *container) forget(owed, undone bool) {
 	if dropped != nil {
 		c.svc.warn(c.id, "drop descriptors", dropped)
 	}
+	crash.Here("forget", "", crash.AfterRelease)
 	c.svc.remove(c)
 	create, _ := strconv.ParseUint(c.instance, 10, 64)
 	c.svc.leaveIfWanted(create)

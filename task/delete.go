@@ -126,14 +126,17 @@ func (c *container) waitTold(ctx context.Context) error {
 
 func (c *container) deleteExec(ctx context.Context, intent lifecycle.Record) (int, error) {
 	c.drain(ctx, intent.Exec)
+	crash.Here(string(lifecycle.OpDelete), intent.Exec, crash.AfterDrain)
 	return 0, c.closeStreams(intent.Exec)
 }
 
 func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (int, error) {
 	c.drain(ctx, "")
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterDrain)
 	if err := c.runc.Delete(ctx, intent.IntentName(), true); err != nil {
 		return 0, err
 	}
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterRuntime)
 	if err := c.awaitEnd(ctx); err != nil {
 		return 0, err
 	}
@@ -145,6 +148,7 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 	if err := c.closeStreams(""); err != nil {
 		return 0, err
 	}
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterStreams)
 	if err := c.svc.Machine.UnmountRootfs(c.journal.Meta().Bundle); err != nil {
 		return 0, fmt.Errorf("container %s: unmount rootfs: %w", c.id, err)
 	}
@@ -240,6 +244,7 @@ func (c *container) depart(request uint64) error {
 		if err := c.toSpool(); err != nil {
 			return fmt.Errorf("container %s: events are neither published nor spooled: %w", c.id, err)
 		}
+		crash.Here(string(lifecycle.OpDelete), "", crash.AfterSpool)
 		c.gone = true
 		return nil
 	}
@@ -284,6 +289,7 @@ func (s *Service) Shutdown(ctx context.Context, _ *api.ShutdownRequest) (*emptyp
 	if err := s.Keeper.WantShutdown(); err != nil {
 		return nil, fmt.Errorf("shutdown of the shim of %s: %w", s.Group, err)
 	}
+	crash.Here("shutdown", "", crash.AfterOutcome)
 	s.leaveIfWanted(requestOf(ctx).number)
 	return &emptypb.Empty{}, nil
 }
@@ -301,6 +307,7 @@ func (s *Service) leaveIfWanted(request uint64) {
 	if !wanted || !s.empty() {
 		return
 	}
+	crash.Here("shutdown", "", crash.BeforeEffect)
 	if err := s.Keeper.Leave(request); err != nil {
 		log.L.WithError(err).Info("the keeper stays for now")
 		time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) })

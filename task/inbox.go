@@ -62,6 +62,7 @@ func (c *container) takeExits() {
 		if done {
 			c.inbox.drop(a.Seq)
 			c.svc.exits.settled(a.id, a.Seq)
+			crash.Here(string(lifecycle.OpExit), a.exec, crash.AfterAck)
 		}
 	}
 }
@@ -84,8 +85,9 @@ func (c *container) exited(a arrival) (done bool, err error) {
 			done = false
 			return
 		}
-		crash.Here(string(lifecycle.OpExit), a.exec, crash.BeforeRecord)
-		err = c.commitExit(a.exec, lifecycle.Exit{Status: waitStatus(a.Exit), At: p.Clamp(a.At), Source: lifecycle.Reaped})
+		if err = crash.Fail(string(lifecycle.OpExit), a.exec, crash.BeforeRecord); err == nil {
+			err = c.commitExit(a.exec, lifecycle.Exit{Status: waitStatus(a.Exit), At: p.Clamp(a.At), Source: lifecycle.Reaped})
+		}
 		news = err == nil
 	})
 	if !alive && c.svc.closed() {
@@ -127,6 +129,7 @@ func (c *container) commitExit(exec string, exit lifecycle.Exit, before ...lifec
 // initEnded is done once the init's exit is journaled, whoever has seen it.
 func (c *container) initEnded() {
 	c.recordExit()
+	crash.Here(string(lifecycle.OpExit), "", crash.AfterFile)
 	c.killRest()
 }
 

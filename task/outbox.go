@@ -88,11 +88,15 @@ func (o *outbox) send(ctx context.Context) error {
 			if err := o.forward(ctx, row); err != nil {
 				return err
 			}
-			crash.Here("publish", "", crash.BeforeAck)
-			if err := o.journal.Acknowledge(row.Seq); err != nil {
+			err := crash.Fail("publish", "", crash.BeforeAck)
+			if err == nil {
+				err = o.journal.Acknowledge(row.Seq)
+			}
+			if err != nil {
 				o.svc.warn(o.id, "an event that has arrived stays in the outbox", err)
 				return err
 			}
+			crash.Here("publish", "", crash.AfterAck)
 		}
 		o.mu.Lock()
 		close(o.progress)
@@ -102,6 +106,9 @@ func (o *outbox) send(ctx context.Context) error {
 }
 
 func (o *outbox) forward(ctx context.Context, row store.Row) error {
+	if err := crash.Fail("publish", "", crash.BeforeEffect); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	return o.svc.Publisher.Publish(ctx, o.namespace, row.Event)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"perdure/internal/crash"
 	"perdure/runtime"
 	"perdure/store/lifecycle"
 )
@@ -91,6 +92,7 @@ func (c *container) startExec(ctx context.Context, intent lifecycle.Record) (int
 	if err != nil {
 		return 0, err
 	}
+	crash.Here(string(lifecycle.OpStart), intent.Exec, crash.AfterRuntime)
 	return pid, io.Started()
 }
 
@@ -128,6 +130,7 @@ func (c *container) kill(ctx context.Context, intent lifecycle.Record, params ki
 		return c.thawedFor(params.Signal, c.runc.KillAll(ctx, intent.IntentName(), int(params.Signal)))
 	default:
 		err := c.thawedFor(params.Signal, c.runc.Kill(ctx, intent.IntentName(), int(params.Signal)))
+		crash.Here(string(lifecycle.OpKill), "", crash.AfterRuntime)
 		if err == nil && int(params.Signal) == killSignal {
 			c.killLeft()
 		}
@@ -188,7 +191,9 @@ func (s *Service) CloseIO(ctx context.Context, r *api.CloseIORequest) (*emptypb.
 	if err := c.run(ctx, command{op: lifecycle.OpCloseIO, exec: r.ExecID}, nil); err != nil {
 		return nil, err
 	}
-	return &emptypb.Empty{}, c.closeStdin(r.ExecID)
+	err = c.closeStdin(r.ExecID)
+	crash.Here(string(lifecycle.OpCloseIO), r.ExecID, crash.AfterEffect)
+	return &emptypb.Empty{}, err
 }
 
 // closeStdin carries out a journaled CloseIO. Whoever brings a process up does

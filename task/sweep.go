@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/internal/crash"
 	"perdure/store/lifecycle"
 )
 
@@ -33,9 +34,11 @@ func (c *container) swept() bool {
 	}
 	c.sweep.once.Do(func() {
 		go func() {
+			crash.Here("sweep", "", crash.BeforeEffect)
 			if err := c.killCgroup(); err != nil {
 				c.svc.warn(c.id, "the init process has left something behind; its exit is told all the same", err)
 			}
+			crash.Here("sweep", "", crash.AfterEffect)
 			c.sweep.done.Store(true)
 			c.takeExits()
 		}()

@@ -13,25 +13,41 @@ import "slices"
 // operation passes them.
 type Position string
 
-// The positions of an operation that has an effect.
+// The positions of an operation.
 const (
-	AfterIntent   Position = "after-intent"   // the intent is committed, nothing was done
+	BeforeIntent  Position = "before-intent"  // nothing is committed, nothing was done
+	AfterIntent   Position = "after-intent"   // the intent is committed, nothing was done; error: the effect reports it
+	AfterMount    Position = "after-mount"    // create: the rootfs is mounted
+	AfterStdio    Position = "after-stdio"    // create, start of an exec: the keeper has the stdio, the runtime was not called
 	AfterLaunched Position = "after-launched" // the mark "user code may run from here" is committed
+	AfterRuntime  Position = "after-runtime"  // the runtime has done it, more is to do
+	AfterDrain    Position = "after-drain"    // delete: all output is with the client
+	AfterStreams  Position = "after-streams"  // delete, undo: the stdio is let go; recovery: it is taken over
 	AfterEffect   Position = "after-effect"   // the effect is done, its outcome is not committed
+	BeforeOutcome Position = "before-outcome" // likewise, and its process and cgroup are found; without effect: nothing is committed
 	AfterOutcome  Position = "after-outcome"  // committed, nothing published or answered
 	AfterPublish  Position = "after-publish"  // published (delete: the outbox is empty), not answered
 )
 
 // The positions of the worker's other steps.
 const (
+	BeforeBundle  Position = "before-bundle"  // create: nothing exists of it; error: the keeper does not take the bundle
+	AfterBundle   Position = "after-bundle"   // create: the keeper has the bundle, no journal exists
+	AfterJournal  Position = "after-journal"  // create: the journal exists, the keeper does not have it; adopt: it is open
+	AfterOptions  Position = "after-options"  // create: the options are saved, the keeper does not have the journal
 	BeforeRecord  Position = "before-record"  // exit: taken from the keeper, not journaled
 	AfterRecord   Position = "after-record"   // exit: journaled, not acknowledged to the keeper
+	AfterFile     Position = "after-file"     // exit: journaled, and exit.json is written
+	BeforeEffect  Position = "before-effect"  // publish, sweep, shutdown: it is about to be done
 	BeforeAck     Position = "before-ack"     // publish: containerd has the event, the outbox still too
-	AfterBundle   Position = "after-bundle"   // create: the keeper has the bundle, no journal exists
-	AfterJournal  Position = "after-journal"  // create: the journal exists, the keeper does not have it
+	BeforeJournal Position = "before-journal" // adopt: the keeper has something of a container, nothing was looked at
 	BeforeSettle  Position = "before-settle"  // recovery: an open intent was judged, nothing committed
-	AfterRelease  Position = "after-release"  // delete: the keeper lets go once the answer is out, it is not
+	AfterSettle   Position = "after-settle"   // recovery: an open intent was settled
+	AfterClose    Position = "after-close"    // forget: the journal of a container that does not exist is closed
+	AfterRecords  Position = "after-records"  // forget, abandon: its files are removed, the keeper holds what it has
 	BeforeRelease Position = "before-release" // delete: all is told, the keeper still holds the descriptors
+	AfterRelease  Position = "after-release"  // delete: the keeper lets go once the answer is out, it is not; forget: it has
+	AfterSpool    Position = "after-spool"    // delete: the journal is in the spool, not answered
 )
 
 // The positions of the keeper's steps, and of the start that leaves it behind.
@@ -50,7 +66,7 @@ const (
 	AfterReap    Position = "after-reap"    // exit: the zombie is gone, nothing is queued; death: what the worker has said is unread
 	AfterQueue   Position = "after-queue"   // exit: queued, no worker was told
 	AfterTell    Position = "after-tell"    // exit: a worker was told
-	AfterAck     Position = "after-ack"     // exit: it is journaled, the worker says, and forgotten here
+	AfterAck     Position = "after-ack"     // exit: it is journaled, the worker says, and forgotten here; publish: the row is gone
 	AfterKeep    Position = "after-keep"    // store, open, accept-stored: the descriptor is kept, the worker does not know
 	AfterReply   Position = "after-reply"   // store: the worker knows
 	AfterDrop    Position = "after-drop"    // drop: at once; drop-after: with its request
@@ -83,35 +99,41 @@ type steps struct {
 	fails     []Position // those of them that call Fail, the others call Here
 }
 
-var (
-	command     = []Position{AfterIntent, AfterEffect, AfterOutcome}
-	launch      = []Position{AfterIntent, AfterLaunched, AfterEffect, AfterOutcome}
-	observation = []Position{BeforeRecord, AfterRecord}
-)
-
 // workers are the points of the worker. (A function, so that a release build has
 // nothing to initialize.)
 func workers() []steps {
+	command := func(inside ...Position) []Position {
+		return slices.Concat([]Position{BeforeIntent, AfterIntent}, inside, []Position{AfterEffect, BeforeOutcome, AfterOutcome})
+	}
+	fails := []Position{BeforeIntent, AfterIntent, BeforeOutcome}
+	outcome := []Position{BeforeOutcome, AfterOutcome}
 	return []steps{
-		{"create", slices.Concat([]Position{AfterBundle, AfterJournal}, launch), nil},
-		{"start", launch, nil},
-		{"pause", command, nil},
-		{"resume", command, nil},
-		{"update", command, nil},
-		{"checkpoint", command, nil},
-		{"close-io", []Position{AfterOutcome}, nil},
-		{"exec-exec", []Position{AfterOutcome}, nil},
-		{"exec-start", launch, nil},
-		{"exec-kill", command, nil},
-		{"exec-exit", observation, nil},
-		{"exec-delete", command, nil},
-		{"exec-close-io", []Position{AfterOutcome}, nil},
-		{"kill", command, nil},
-		{"exit", observation, nil},
-		{"oom", observation, nil},
-		{"delete", slices.Concat(command, []Position{AfterPublish, BeforeRelease, AfterRelease}), nil},
-		{"publish", []Position{BeforeAck}, nil},
-		{"recover", []Position{BeforeSettle}, nil},
+		{"create", slices.Concat([]Position{BeforeBundle, AfterBundle, AfterJournal, AfterOptions},
+			command(AfterMount, AfterStdio, AfterLaunched, AfterRuntime)), append(fails, BeforeBundle, AfterOptions)},
+		{"start", command(AfterLaunched), fails},
+		{"pause", command(), fails},
+		{"resume", command(), fails},
+		{"update", command(), fails},
+		{"checkpoint", command(), fails},
+		{"close-io", append(outcome, AfterEffect), outcome[:1]},
+		{"exec-exec", outcome, outcome[:1]},
+		{"exec-start", command(AfterStdio, AfterLaunched, AfterRuntime), fails},
+		{"exec-kill", command(), fails},
+		{"exec-exit", []Position{BeforeRecord, AfterRecord, AfterAck}, []Position{BeforeRecord}},
+		{"exec-delete", command(AfterDrain), fails},
+		{"exec-close-io", append(outcome, AfterEffect), outcome[:1]},
+		{"kill", command(AfterRuntime), fails},
+		{"sweep", []Position{BeforeEffect, AfterEffect}, nil},
+		{"exit", []Position{BeforeRecord, AfterRecord, AfterFile, AfterAck}, []Position{BeforeRecord}},
+		{"oom", []Position{BeforeRecord, AfterRecord}, nil},
+		{"delete", append(command(AfterDrain, AfterRuntime, AfterStreams), AfterPublish, AfterSpool, BeforeRelease, AfterRelease), fails},
+		{"undo", []Position{AfterRuntime, AfterStreams}, nil},
+		{"forget", []Position{AfterClose, AfterRecords, AfterRelease}, nil},
+		{"publish", []Position{BeforeEffect, BeforeAck, AfterAck}, []Position{BeforeEffect, BeforeAck}},
+		{"shutdown", []Position{AfterOutcome, BeforeEffect}, nil},
+		{"adopt", []Position{BeforeJournal, AfterJournal}, nil},
+		{"recover", []Position{AfterStreams, BeforeSettle, AfterSettle}, []Position{BeforeSettle}},
+		{"abandon", []Position{AfterRecords}, nil},
 	}
 }
 
