@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,10 +50,24 @@ func (h *Harness) leftovers() []string {
 	}
 	left = append(left, below("runc state", h.runcState())...)
 	left = append(left, below("shim socket or lock", h.Sockets())...)
-	left = append(left, below("client's fifo", h.fifos())...)
+	left = append(left, below(fifoLeft, h.fifos())...)
 	left = append(left, h.bundles()...)
 	return append(left, below("spooled journal", h.Spool())...)
 }
+
+// Gone waits until nothing of the test's shims is left, while containerd goes on: no process, mount, cgroup, runtime state,
+// socket, lock, bundle or spooled journal. Only for a test that has no other container at that time.
+func (h *Harness) Gone(ctx context.Context) error {
+	return wait.Until(ctx, leftoverLimit, "all shims to be gone", func() error {
+		left := slices.DeleteFunc(h.leftovers(), func(thing string) bool { return strings.HasPrefix(thing, fifoLeft) })
+		if len(left) > 0 {
+			return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
+		}
+		return nil
+	})
+}
+
+const fifoLeft = "client's fifo" // the client's, who is the test
 
 // bundles are the directories that containerd keeps for its tasks.
 func (h *Harness) bundles() []string {
