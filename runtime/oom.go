@@ -37,7 +37,9 @@ func WatchOOM(d Descriptors, prefix string, g Cgroup) (*OOMWatch, error) {
 	if dir := g.dirs["memory"]; dir != "" {
 		err = w.watch1(d, dir)
 	} else if dir := g.dirs[unified]; dir != "" {
-		w.counter, err = os.Open(filepath.Join(dir, "memory.events"))
+		if w.counter, err = os.Open(filepath.Join(dir, "memory.events")); err == nil {
+			_, err = w.Kills() // a file that was never read is ready from the start
+		}
 	} else {
 		err = os.ErrNotExist
 	}
@@ -127,12 +129,13 @@ func (w *OOMWatch) Notified() bool {
 	if w.notify == nil {
 		return false
 	}
-	ready := 0
-	_ = control(w.notify, func(fd int) (err error) {
-		ready, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err
-	})
-	return ready > 0
+	return pending(w.notify, unix.POLLIN)
+}
+
+// pending reports whether a descriptor has one of the poll events now.
+func pending(f *os.File, events int16) (yes bool) {
+	_ = control(f, func(fd int) error { yes = ready(fd, events); return nil })
+	return yes
 }
 
 // OnlyOOMs reports whether it is notified of nothing else: version 2 notifies of limits

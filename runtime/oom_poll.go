@@ -62,6 +62,9 @@ func (p *OOMPoller) Add(w *OOMWatch, fired func()) (remove func(), err error) {
 		remove()
 		return nil, fmt.Errorf("poll for OOM: %w", err)
 	}
+	if pending(f, int16(events)) { // the poller would miss it if the counter were read before it has looked
+		go fired()
+	}
 	return remove, nil
 }
 

@@ -32,6 +32,7 @@ type oom struct {
 	mu             sync.Mutex
 	remove         func() // ends the notifications
 	heard, looking bool
+	notified       bool // what was heard is a notification
 }
 
 type watched struct{ OOMWatch }
@@ -130,7 +131,7 @@ func (c *container) heedOOM(w OOMWatch) {
 	}
 	c.oom.watch.Store(&watched{w})
 	var err error
-	if c.oom.remove, err = w.Heed(c.oomHeard); err != nil {
+	if c.oom.remove, err = w.Heed(c.oomNotified); err != nil {
 		c.svc.warn(c.id, "OOM events are told late", err)
 	}
 }
@@ -148,11 +149,17 @@ func (c *container) unwatchOOM() {
 	}
 }
 
-// oomHeard is called for each notification, and does not block.
-func (c *container) oomHeard() {
+// oomNotified is called for each notification, and does not block.
+func (c *container) oomNotified() { c.oomLookSoon(true) }
+
+// oomHeard has the counter looked at where nothing was notified of, and does not block.
+func (c *container) oomHeard() { c.oomLookSoon(false) }
+
+func (c *container) oomLookSoon(notified bool) {
 	c.oom.mu.Lock()
 	defer c.oom.mu.Unlock()
 	c.oom.heard = true
+	c.oom.notified = c.oom.notified || notified
 	if !c.oom.looking {
 		c.oom.looking = true
 		go c.oomLooks()
@@ -165,12 +172,13 @@ func (c *container) oomLooks() {
 	for pause := oomGrace; ; {
 		c.oom.mu.Lock()
 		c.oom.looking, c.oom.heard = c.oom.heard, false
-		looking := c.oom.looking
+		looking, notified := c.oom.looking, c.oom.notified
+		c.oom.notified = false
 		c.oom.mu.Unlock()
 		if !looking {
 			return
 		}
-		if c.svc.idle.beginIf(c.oomNews) {
+		if c.svc.idle.beginIf(func() bool { return c.oomNews(notified) }) {
 			c.oomLook()
 			c.svc.idle.end()
 			pause = oomGrace
@@ -186,8 +194,9 @@ func (c *container) oomLooks() {
 }
 
 // oomNews reports whether there may be something to tell. Looking re-arms the
-// notification, so it is done only by a worker that is not leaving.
-func (c *container) oomNews() bool {
+// notification, so it is done only by a worker that is not leaving. A notification
+// without news is of a limit that was merely reached.
+func (c *container) oomNews(notified bool) bool {
 	w := c.oom.watch.Load()
 	if w == nil {
 		return false
@@ -196,7 +205,7 @@ func (c *container) oomNews() bool {
 	if err != nil || kills > c.state().Init.OOM.Kills || w.Notified() {
 		return true
 	}
-	if now := c.svc.Now(); !w.OnlyOOMs() && !c.oom.told.within(oomSame, now) {
+	if now := c.svc.Now(); notified && !w.OnlyOOMs() && !c.oom.told.within(oomSame, now) {
 		c.oom.reached.at.Store(&now)
 	}
 	return false

@@ -49,6 +49,26 @@ func TestNoiseOfALimit(t *testing.T) {
 	}
 }
 
+// unified is a watch that is notified of limits that are reached, too.
+type unified struct{ OOMWatch }
+
+func (unified) Kills() (uint64, error) { return 0, nil }
+func (unified) Notified() bool         { return false }
+func (unified) OnlyOOMs() bool         { return false }
+
+// Looking by itself, as after a start, is no notification: such a worker may rest.
+func TestALookIsNoNoise(t *testing.T) {
+	c := &container{svc: &Service{Config: Config{Now: time.Now}}}
+	c.view.Store(&view{Container: &lifecycle.Container{}})
+	c.oom.watch.Store(&watched{unified{}})
+	if c.oomNews(false) || c.oom.noisy(time.Now()) {
+		t.Error("a look keeps the worker")
+	}
+	if c.oomNews(true) || !c.oom.noisy(time.Now()) {
+		t.Error("a limit that was reached does not keep the worker")
+	}
+}
+
 // A watch whose container has gone while it was made is let go at once.
 func TestWatchOfAContainerThatIsGoneIsLetGo(t *testing.T) {
 	dir := t.TempDir()
