@@ -57,9 +57,9 @@ func endings(l *life, exec string) []said {
 	return all
 }
 
-// neverStarted says that an exec was added only: its Delete has no exit to tell.
+// neverStarted says that an exec was added only, or that its start was refused: its Delete has no exit to tell.
 func neverStarted(l *life, exec string) bool {
-	return !slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == exec && c.Op == OpStart })
+	return !slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == exec && c.Op == OpStart && c.took() })
 }
 
 func sameEnds(l *life, exec string) []error {

@@ -74,6 +74,9 @@ func New(t testing.TB, env ...string) *Harness {
 	return h
 }
 
+// Snapshotter is the name of the one that is used here.
+func (h *Harness) Snapshotter() string { return h.snapshotter }
+
 func uniqueName(t testing.TB) string {
 	var b [4]byte
 	if _, err := rand.Read(b[:]); err != nil {

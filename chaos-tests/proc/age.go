@@ -13,9 +13,8 @@ import (
 // ticks is the kernel's USER_HZ: 100 for every program of Linux.
 const ticks = 100
 
-// Age returns for how long process pid has been alive, to a hundredth of a
-// second.
-func Age(pid int) (time.Duration, error) {
+// StartTime returns when process pid was started, in ticks since the machine's boot: with the pid it says which process it is.
+func StartTime(pid int) (uint64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, gone(err)
@@ -25,9 +24,19 @@ func Age(pid int) (time.Duration, error) {
 	if len(fields) <= starttime {
 		return 0, fmt.Errorf("stat of process %d has %d fields", pid, len(fields))
 	}
-	start, err := strconv.ParseInt(fields[starttime], 10, 64)
+	start, err := strconv.ParseUint(fields[starttime], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	return start, nil
+}
+
+// Age returns for how long process pid has been alive, to a hundredth of a
+// second.
+func Age(pid int) (time.Duration, error) {
+	start, err := StartTime(pid)
+	if err != nil {
+		return 0, err
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

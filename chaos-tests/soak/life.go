@@ -1,0 +1,278 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"golang.org/x/sys/unix"
+
+	"perdure/chaos-tests/checker"
+	"perdure/chaos-tests/proc"
+	"perdure/chaos-tests/wait"
+)
+
+// life is one life of a container, from its create to its delete, as its clients know it.
+type life struct {
+	s     *soak
+	slot  slot
+	n     int // from 1 on
+	plan  lifePlan
+	ctx   context.Context
+	dir   string // on the host: /w in the container
+	began uint64 // tick
+
+	mu      sync.Mutex
+	calls   []checker.Call
+	asked   []answer // the same, with what excused them
+	runs    []checker.Run
+	over    bool // nothing is noted any more
+	pid     int
+	start   uint64
+	created time.Time // before the create, by the machine's clock
+	deleted time.Time // after the delete
+	ending  bool      // from when on the init may end
+
+	init    *process
+	exit    chan answer // of the init's Wait
+	execs   sync.WaitGroup
+	left    []*process // execs that are there when init ends
+	lefts   sync.WaitGroup
+	pausing sync.RWMutex // execs are started under its read side, so that only one of them in a while meets a pause
+}
+
+func (l *life) target(exec string) checker.Target {
+	return checker.Target{Container: l.slot.ID, Life: l.n, Exec: exec}
+}
+
+func (l *life) note(a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.calls = append(l.calls, a.Call)
+		l.asked = append(l.asked, a)
+	}
+}
+
+// didNot notes of a call that was cut off that it has had no effect.
+func (l *life) didNot(a answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range l.calls {
+		if c.Began == a.Began {
+			l.calls[i].Code = checker.Code(a.code.String())
+		}
+	}
+}
+
+func (l *life) ran(r checker.Run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs = append(l.runs, r)
+}
+
+// fail ends the whole run: this must not be.
+func (l *life) fail(err error) {
+	if l.ctx.Err() == nil {
+		l.s.violated(l, err)
+	}
+}
+
+// live is one life from the begin to the end.
+func (l *life) live() {
+	defer l.release()
+	if err := l.prepare(); err != nil {
+		l.fail(err)
+		return
+	}
+	for _, part := range []func() error{l.create, l.begin, l.work, l.end, l.ended, l.delete} {
+		if err := part(); err != nil {
+			l.fail(err)
+			return
+		}
+		if l.ctx.Err() != nil {
+			return
+		}
+	}
+	l.close()
+}
+
+// prepare writes the program of the init.
+func (l *life) prepare() error {
+	for _, name := range []string{"started", "signals", "done"} {
+		if err := os.RemoveAll(filepath.Join(l.dir, name)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(l.dir, "init"), []byte(initScript(l.slot, l.plan)), 0o600)
+}
+
+// create asks until there is a task. What was cut off is there whole or not at all, and the id can be used.
+func (l *life) create() error {
+	l.created = time.Now()
+	for l.ctx.Err() == nil {
+		p, err := l.attach("", l.slot.Terminal, l.slot.Stdin)
+		if err != nil {
+			return err
+		}
+		a := l.ask(request{op: checker.OpCreate, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
+			r, err := t.Create(ctx, &tasks.CreateTaskRequest{
+				ContainerID: l.slot.ID, Rootfs: l.s.mounts[l.slot.ID], Terminal: l.slot.Terminal,
+				Stdin: p.fifos.Stdin, Stdout: p.fifos.Stdout, Stderr: p.fifos.Stderr,
+			})
+			if err == nil {
+				c.Pid, c.Start = int(r.Pid), startTime(int(r.Pid))
+			}
+			return err
+		}})
+		if a.trouble != "" && l.ctx.Err() == nil {
+			if now := l.state(""); now.ok() {
+				a.err, a.trouble, a.Pid, a.Start = nil, "", now.Pid, startTime(now.Pid)
+			}
+		}
+		if a.ok() {
+			l.adopt(p, a)
+			return nil
+		}
+		p.detach()
+		if a.trouble == "" {
+			return unexpected(a)
+		}
+		l.s.orphan(l.slot.ID, a.Began)
+		pause(l.ctx, retryPause)
+	}
+	return nil
+}
+
+// adopt notes who the init is, and waits for its end from now on.
+func (l *life) adopt(p *process, a answer) {
+	l.mu.Lock()
+	l.init, l.pid, l.start = p, a.Pid, a.Start
+	l.mu.Unlock()
+	l.exit = l.await("")
+}
+
+// await asks for the end of a process, again and again if it must.
+func (l *life) await(exec string) chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		done <- l.settle(request{op: checker.OpWait, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
+			if exec == "" {
+				r, err := t.Wait(ctx, &tasks.WaitRequest{ContainerID: l.slot.ID})
+				if err == nil {
+					c.Status, c.ExitedAt = r.ExitStatus, at(r.ExitedAt)
+				}
+				return err
+			}
+			r, err := t.Wait(ctx, &tasks.WaitRequest{ContainerID: l.slot.ID, ExecID: exec})
+			if err == nil {
+				c.Status, c.ExitedAt = r.ExitStatus, at(r.ExitedAt)
+			}
+			return err
+		}}, nil)
+	}()
+	return done
+}
+
+// exitLimit is how long the end of a process may take to be told, with containerd away for 20 s and everything else.
+const exitLimit = 150 * time.Second
+
+// told waits for the answer of await.
+func (l *life) told(done chan answer, exec string) (answer, error) {
+	select {
+	case a := <-done:
+		return a, nil
+	case <-l.ctx.Done():
+		return answer{err: l.ctx.Err(), trouble: "the run is over"}, nil
+	case <-time.After(wait.Limit(exitLimit)):
+		return answer{}, fmt.Errorf("Wait for %s is not answered within %v", l.target(exec), exitLimit)
+	}
+}
+
+// begin starts the init, if it is to be, and waits until it has done what it does.
+func (l *life) begin() error {
+	if !l.plan.Ending.started() {
+		return nil
+	}
+	if l.plan.Ending == endQuick {
+		l.mayEnd()
+	}
+	a := l.settle(request{op: checker.OpStart, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
+		r, err := t.Start(ctx, &tasks.StartRequest{ContainerID: l.slot.ID})
+		if err == nil {
+			c.Pid = int(r.Pid)
+		}
+		return err
+	}}, func(now answer) bool { return now.State != checker.Created })
+	if !a.ok() {
+		return refusedOr(l, a)
+	}
+	if l.slot.Stdin {
+		if err := l.feedInit(); err != nil {
+			return err
+		}
+	}
+	return l.until("the init to have written everything", func() error {
+		if l.count("done", "") == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+}
+
+func (l *life) feedInit() error {
+	if err := l.init.feed(l.ctx, lines(l.plan.Input, "\n")); err != nil {
+		return fmt.Errorf("input of %s: %w", l.target(""), err)
+	}
+	return l.closeIO("")
+}
+
+func (l *life) closeIO(exec string) error {
+	a := l.settle(request{op: checker.OpCloseIO, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, _ *checker.Call) error {
+		_, err := t.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: l.slot.ID, ExecID: exec, Stdin: true})
+		return err
+	}}, nil)
+	return refusedOr(l, a)
+}
+
+// refusedOr is the violation of an answer that should have been ok.
+func refusedOr(l *life, a answer) error {
+	if a.ok() || l.ctx.Err() != nil {
+		return nil
+	}
+	return unexpected(a)
+}
+
+// progressLimit is how long something in a container may take that nothing keeps from happening: the whole of a machine
+// that is busy with kills.
+const progressLimit = 60 * time.Second
+
+func (l *life) until(what string, cond func() error) error {
+	err := wait.Until(l.ctx, progressLimit, what, cond)
+	if l.ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// mayEnd notes that the init may end from now on.
+func (l *life) mayEnd() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+}
+
+// signalInit sends a signal to the init past everybody.
+func (l *life) signalInit(sig unix.Signal) error {
+	h, err := proc.Open(l.pid, func(p proc.Process) bool { return p.Mentions("/" + l.s.h.Namespace + "/" + l.slot.ID) })
+	if err != nil {
+		return fmt.Errorf("%s, process %d: %w", l.target(""), l.pid, err)
+	}
+	defer h.Close()
+	return h.Signal(sig)
+}

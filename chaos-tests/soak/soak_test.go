@@ -1,0 +1,35 @@
+package soak
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"perdure/chaos-tests/harness"
+)
+
+var (
+	seed    = flag.Uint64("seed", 0, "what the plan of operations and faults is made of; 0: another each time")
+	minutes = flag.Float64("minutes", 0.5, "how long a run is to take")
+	only    = flag.String("slots", "", "ids of the containers, with commas; empty: all")
+	kinds   = flag.String("faults", "", "kinds of faults, with commas; empty: all; none: none")
+)
+
+func TestSoak(t *testing.T) {
+	harness.NeedsPerdure(t)
+	o := Options{Seed: *seed, For: time.Duration(*minutes * float64(time.Minute)), Slots: list(*only), Faults: list(*kinds)}
+	if o.Seed == 0 {
+		o.Seed = harness.Seed(t)
+	}
+	if bad := run(t, o); bad != nil {
+		t.Errorf("seed %d, commit %s: %v", o.Seed, commit(), bad.err)
+	}
+}
+
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
