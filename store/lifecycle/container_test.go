@@ -232,6 +232,29 @@ func TestInitExitIsToldLast(t *testing.T) {
 	h.done(OpDelete, "")
 }
 
+// TestDeleteWaitsForEveryExec: not even one may be left running.
+func TestDeleteWaitsForEveryExec(t *testing.T) {
+	h := reach(t, Running, Running)
+	h.exit("")
+	if err := h.c.Check(OpDelete, ""); err == nil || !strings.Contains(err.Error(), "1 execs are still running") {
+		t.Errorf("delete beside a running exec: %v", err)
+	}
+	h.exit("a")
+	h.done(OpDelete, "")
+}
+
+// TestStartIsNotAfterTheExit: a process whose exit has overtaken the outcome of its start was started before that.
+func TestStartIsNotAfterTheExit(t *testing.T) {
+	h := reach(t, Created, None)
+	start := h.intent(OpStart, "")
+	p := h.c.Init
+	h.add(Record{Op: OpExit, Phase: Observed, Process: &p.Process, Exit: &Exit{At: at(50), Source: Reaped}})
+	h.add(Record{Phase: Done, Intent: start, At: at(100)})
+	if p = h.c.Init; p.Started.After(p.Exit.At) {
+		t.Errorf("started %s, ended %s", p.Started, p.Exit.At)
+	}
+}
+
 func TestExitOvertakesOutcome(t *testing.T) {
 	for op, from := range map[Op]State{OpStart: Created, OpPause: Running, OpResume: Paused} {
 		h := reach(t, from, None)
