@@ -76,11 +76,21 @@ func (c *Container) Live() int {
 	return n
 }
 
-// InitExitTold is the rule of when init's exit is published: after the start of init and the exit of every
-// exec, because containerd takes init's exit for the end of all.
+// InitExitTold is the rule of when init's exit is published: after the exit of every exec, and after whatever
+// else of init is still to be told (its start, a resume that has let a killed init end, a checkpoint that has
+// ended it), because containerd takes init's exit for the end of all.
 func (c *Container) InitExitTold() bool {
-	_, starting := c.Opened(OpStart, "")
-	return c.Init.Exit != nil && !starting && c.Live() == 0
+	return c.Init.Exit != nil && !c.untold() && c.Live() == 0
+}
+
+// untold says whether a command on init is under way that is told of when it is done.
+func (c *Container) untold() bool {
+	for _, r := range c.Open {
+		if r.Exec == "" && (r.Op == OpStart || r.Op == OpPause || r.Op == OpResume || r.Op == OpCheckpoint) {
+			return true
+		}
+	}
+	return false
 }
 
 // Check says whether an operation may begin now. It returns, in this order, an *[IllegalError] with NotFound
