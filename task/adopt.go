@@ -130,11 +130,7 @@ func (c *container) expire(end func()) {
 // claimLive has the exits of the running processes delivered to this container.
 func (c *container) claimLive() {
 	v := c.state()
-	ids := []string{""}
-	for id := range v.Execs {
-		ids = append(ids, id)
-	}
-	for _, id := range ids {
+	for _, id := range append([]string{""}, v.execIDs()...) {
 		if p, ok := v.process(id); ok && p.Process.Pid != 0 && p.Exit == nil {
 			c.svc.exits.claim(c, id, p.Process)
 		}
@@ -311,16 +307,14 @@ func (c *container) settle(ctx context.Context, intent, r lifecycle.Record) erro
 // that cannot be taken over is said, and does not hold up the rest.
 func (c *container) resumeStreams() {
 	v := c.state()
-	brought := map[string]lifecycle.Op{}
-	for id, p := range v.Execs {
-		if p.Process.Pid != 0 {
-			brought[id] = lifecycle.OpStart
+	for _, id := range append([]string{""}, v.execIDs()...) {
+		op := lifecycle.OpStart
+		if id == "" {
+			op = c.initOp()
 		}
-	}
-	if v.Init.Process.Pid != 0 {
-		brought[""] = c.initOp()
-	}
-	for id, op := range brought {
+		if p, _ := v.process(id); p.Process.Pid == 0 {
+			continue
+		}
 		if err := c.resumeStream(id, lifecycle.Record{Op: op}); err != nil {
 			c.svc.warn(c.id, "the stdio of a process is lost", err)
 		}
@@ -363,7 +357,7 @@ func (s *Service) Abandon(key string, dir *os.File, owed bool) error {
 	if owed {
 		return s.Keeper.Drop(key + "/bundle")
 	}
-	return s.letGo(key)
+	return s.letGo(key, 0)
 }
 
 func removeJournal(key string, dir *os.File) error {

@@ -2,6 +2,8 @@ package task
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -172,6 +174,9 @@ func (c *container) initOp() lifecycle.Op {
 }
 
 func (c *container) restores() bool { return c.params.Image != nil }
+
+// execIDs lists the execs, in an order that is the same in every run.
+func (v *view) execIDs() []string { return slices.Sorted(maps.Keys(v.Execs)) }
 
 // process returns the folded state of a process that exists; init is "".
 func (v *view) process(exec string) (lifecycle.ProcessState, bool) {

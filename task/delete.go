@@ -140,7 +140,7 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 	if err := c.awaitEnd(ctx); err != nil {
 		return 0, err
 	}
-	for exec := range c.state().Execs {
+	for _, exec := range c.state().execIDs() {
 		if err := c.closeStreams(exec); err != nil {
 			return 0, err
 		}

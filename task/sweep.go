@@ -70,8 +70,8 @@ func (c *container) killRest() {
 	}
 	go func() {
 		for v := c.state(); v.Live() > 0; v = c.state() {
-			for _, p := range v.Execs { // also those in other cgroups than the init's
-				if p.State == lifecycle.Running {
+			for _, id := range v.execIDs() { // also those in other cgroups than the init's
+				if p := v.Execs[id]; p.State == lifecycle.Running {
 					_ = c.svc.Machine.SignalProcess(p.Process.Pid, p.Process.Start, unix.SIGKILL)
 				}
 			}
