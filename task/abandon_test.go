@@ -25,6 +25,8 @@ func (s shelf) Fetch(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), err
 }
 
+func (s shelf) DropAfter(prefix string, _ uint64) error { return s.Drop(prefix) }
+
 func (s shelf) Drop(prefix string) error {
 	for name, f := range s.files {
 		if name == prefix || strings.HasPrefix(name, prefix+"/") {

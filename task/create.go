@@ -140,7 +140,7 @@ func (s *Service) open(ctx context.Context, r *api.CreateTaskRequest) (*containe
 	instance := strconv.FormatUint(req.number, 10)
 	c, err := s.begin(id, instance, r.Bundle, params)
 	if err != nil {
-		return nil, errors.Join(err, s.letGo(keeperKey(id, instance)))
+		return nil, errors.Join(err, s.letGo(keeperKey(id, instance), 0))
 	}
 	close(c.adopted)
 	s.enter(c)
@@ -344,7 +344,8 @@ func (c *container) vanish(owed bool) {
 
 // forget removes the records of a container that does not exist. Where its
 // create is owed an answer it is made again, and the keeper goes on holding the
-// client's fifos, or their readers would see an end. What `delete` has to know
+// client's fifos, or their readers would see an end. A create that has failed is
+// not: the keeper has its journal until it is answered. What `delete` has to know
 // stays where the create is not undone.
 func (c *container) forget(owed, undone bool) {
 	if c.svc.closed() {
@@ -359,28 +360,29 @@ func (c *container) forget(owed, undone bool) {
 	c.runc.CleanAll()
 	crash.Here("forget", "", crash.AfterRecords)
 	var dropped error
+	create, _ := strconv.ParseUint(c.instance, 10, 64)
 	if owed {
 		for _, name := range []string{c.key() + "/bundle", c.key() + "/journal", c.oomPrefix()} {
 			dropped = errors.Join(dropped, c.svc.Keeper.Drop(name))
 		}
 	} else {
-		dropped = c.svc.letGo(c.key())
+		dropped = c.svc.letGo(c.key(), create)
 	}
 	if dropped != nil {
 		c.svc.warn(c.id, "drop descriptors", dropped)
 	}
 	crash.Here("forget", "", crash.AfterRelease)
 	c.svc.remove(c)
-	create, _ := strconv.ParseUint(c.instance, 10, 64)
 	c.svc.leaveIfWanted(create)
 }
 
-// letGo drops all that the keeper has of a container that does not exist. An
+// letGo drops all that the keeper has of a container that does not exist, once the
+// answer to its create is out; 0 is at once. An
 // attempt whose replay does not come may have left a logger: that is ended first,
 // because the end of its input alone does not end every one. (A create that is made
 // again ends the logger of the last attempt itself.)
-func (s *Service) letGo(key string) error {
-	return errors.Join(s.Machine.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.Drop(key))
+func (s *Service) letGo(key string, create uint64) error {
+	return errors.Join(s.Machine.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.DropAfter(key, create))
 }
 
 // initPrefix is where the keeper has the stdio of a container's init.

@@ -96,10 +96,11 @@ func (h *Harness) Create(ctx context.Context, id string, cfg Config) (*Container
 		return nil, err
 	}
 	c.process = *spec.Process
-	return c, c.createTask(ctx, cfg)
+	return c, c.CreateTask(ctx, cfg)
 }
 
-func (c *Container) createTask(ctx context.Context, cfg Config) error {
+// CreateTask makes the task: again, where Create could not.
+func (c *Container) CreateTask(ctx context.Context, cfg Config) error {
 	opts := cfg.Task
 	if cfg.Binary != "" {
 		opts = append(opts, client.WithRuntimePath(cfg.Binary))

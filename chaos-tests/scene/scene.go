@@ -1,0 +1,176 @@
+// Package scene has short lives of containers that together pass every crash point of the worker, and judges each of
+// them by what its clients saw (package checker). It does not know which points are armed.
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"perdure/chaos-tests/checker"
+	"perdure/chaos-tests/checker/real"
+	"perdure/chaos-tests/harness"
+)
+
+// Scene is one life of one container, with a shim of its own.
+type Scene struct {
+	Name string
+	// Alone says that nothing else may go on with the daemon meanwhile.
+	Alone bool
+	live  func(context.Context, *player) error
+}
+
+// All lists the scenes, those that pass the most points first.
+func All() []Scene {
+	return []Scene{
+		{"plain", false, plain},
+		{"execs", false, execs},
+		{"freeze", false, freeze},
+		{"shared", false, shared},
+		{"failing", false, failing},
+		{"oom", false, oom},
+		{"spooled", true, spooled},
+	}
+}
+
+// Find returns the scene of a name.
+func Find(name string) (Scene, error) {
+	for _, s := range All() {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Scene{}, fmt.Errorf("there is no scene %q", name)
+}
+
+// Stage is where a scene is played.
+type Stage struct {
+	H        *harness.Harness
+	ID       string           // of the container
+	Terminal bool             // of the init and the first exec
+	Options  any              // of the runtime
+	Spec     []oci.SpecOpts   // applied last
+	Note     func(string)     // is told of each step that is over; nil: nobody is
+	Again    func(error) bool // whether a call that ended so is made again; nil: none is
+}
+
+// player plays one scene.
+type player struct {
+	Stage
+	rec    *real.Recorder
+	c      *harness.Container
+	tokens string // on the host, /tokens in the container
+	runs   map[string]*checker.Run
+}
+
+const (
+	stepLimit  = 60 * time.Second
+	eventLimit = 30 * time.Second
+)
+
+// Play plays a scene and returns all that must not have been.
+func (s Scene) Play(ctx context.Context, stage Stage) error {
+	p := &player{
+		Stage: stage, rec: real.NewRecorder(stage.H), tokens: filepath.Join(stage.H.Dir(), "tokens-"+stage.ID),
+		runs: map[string]*checker.Run{},
+	}
+	if err := os.Mkdir(p.tokens, 0o700); err != nil {
+		return err
+	}
+	err := s.live(ctx, p)
+	if err == nil {
+		err = p.judge()
+	}
+	if p.c != nil && err == nil {
+		err = p.c.Remove(ctx)
+	}
+	return errors.Join(err, os.RemoveAll(p.tokens))
+}
+
+// judge has what was seen checked.
+func (p *player) judge() error {
+	for exec, run := range p.runs {
+		if run.Starts != checker.NotCounted {
+			text, err := os.ReadFile(filepath.Join(p.tokens, nameOf(exec)))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			run.Starts = strings.Count(string(text), "\n")
+		}
+		p.rec.Note(*run)
+	}
+	if _, err := p.H.Events.Await(eventLimit, p.ID, "delete"); err != nil {
+		return err
+	}
+	history, err := p.rec.Over(p.ID)
+	return errors.Join(append(checker.Check(history), err)...)
+}
+
+// nameOf is the name of a process's token.
+func nameOf(exec string) string {
+	if exec == "" {
+		return "init"
+	}
+	return exec
+}
+
+// token is shell code that says that the process was started.
+func token(exec string) string { return fmt.Sprintf("echo >>/tokens/%s; ", nameOf(exec)) }
+
+func (p *player) target(exec string) checker.Target {
+	return checker.Target{Container: p.ID, Life: 1, Exec: exec}
+}
+
+// run is what becomes of a process that is to be started.
+func (p *player) run(exec string, statuses ...uint32) *checker.Run {
+	p.runs[exec] = &checker.Run{Target: p.target(exec), Ended: true, Statuses: statuses}
+	return p.runs[exec]
+}
+
+// step makes a call, again where the stage wants it so, and says when it is over.
+func (p *player) step(exec string, op checker.Op, ask func(answer *checker.Call) error) error {
+	err := p.rec.Ask(p.target(exec), op, ask)
+	for tries := 1; err != nil && tries < 5 && p.Again != nil && p.Again(err); tries++ {
+		err = p.rec.Ask(p.target(exec), op, ask)
+	}
+	if p.Note != nil {
+		p.Note(fmt.Sprintf("- %s %s", op, nameOf(exec)))
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s of %s: %w", op, nameOf(exec), p.ID, err)
+	}
+	return nil
+}
+
+// create makes the container, with what the stage and all scenes want.
+func (p *player) create(ctx context.Context, cfg harness.Config) error {
+	cfg.Terminal, cfg.Options = p.Terminal, p.Options
+	cfg.Mounts = append(cfg.Mounts, specs.Mount{Type: "bind", Source: p.tokens, Destination: "/tokens", Options: []string{"rbind", "rw"}})
+	cfg.Spec = append(cfg.Spec, p.Spec...)
+	return p.step("", checker.OpCreate, func(answer *checker.Call) (err error) {
+		if p.c == nil {
+			p.c, err = p.H.Create(ctx, p.ID, cfg)
+		} else if p.c.Task == nil {
+			err = p.c.CreateTask(ctx, cfg)
+		}
+		if err == nil {
+			answer.Pid = int(p.c.Task.Pid())
+		}
+		return err
+	})
+}
+
+// begin creates the container and starts its init.
+func (p *player) begin(ctx context.Context, cfg harness.Config) error {
+	if err := p.create(ctx, cfg); err != nil {
+		return err
+	}
+	return p.step("", checker.OpStart, func(*checker.Call) error { return p.c.Task.Start(ctx) })
+}
