@@ -58,7 +58,25 @@ type scene struct {
 func (s *stage) scene(t *testing.T) *scene {
 	s.count++
 	id := fmt.Sprintf("k%d", s.count)
-	return &scene{stage: s, t: t, id: id, life: checker.Target{Container: id, Life: 1}, rec: real.NewRecorder(s.h)}
+	sc := &scene{stage: s, t: t, id: id, life: checker.Target{Container: id, Life: 1}, rec: real.NewRecorder(s.h)}
+	t.Cleanup(sc.clear)
+	return sc
+}
+
+// clear takes away what a scene that has failed has left, so that the next one is not harmed.
+func (s *scene) clear() {
+	if !s.t.Failed() {
+		return
+	}
+	ctx := s.h.Within(s.t, limit)
+	if err := s.crashes.Arm(); err != nil {
+		s.t.Error(err)
+	}
+	if s.c != nil {
+		if err := s.c.Remove(ctx); err != nil {
+			s.t.Error(err)
+		}
+	}
 }
 
 // token is shell code that says that a process of this scene runs.
@@ -102,10 +120,16 @@ func (s *scene) served(ctx context.Context) {
 	harness.Check(s.t, err)
 }
 
+// arm has the keeper die at a point from now on.
+func (s *scene) arm(point string) {
+	s.t.Helper()
+	s.rec.Dying(s.life)
+	harness.Check(s.t, s.crashes.Arm(point))
+}
+
 // forgotten waits until containerd has found the shim dead and has removed the task.
 func (s *scene) forgotten(ctx context.Context) {
 	s.t.Helper()
-	s.rec.Forgotten(s.life)
 	harness.Eventually(s.t, limit, "containerd to forget "+s.id, func() error {
 		list, err := s.h.Client().TaskService().List(ctx, &tasks.ListTasksRequest{})
 		if err != nil {
@@ -118,19 +142,18 @@ func (s *scene) forgotten(ctx context.Context) {
 		}
 		return nil
 	})
-	harness.Check(s.t, s.h.Gone(ctx))
 }
 
 // truth is what the init can have ended with.
 type truth struct {
 	statuses   []uint32
 	unknowable bool // 255 is true as well
-	neverRan   bool
 }
 
 var (
 	killedByDelete = truth{statuses: []uint32{137}}
 	journaled      = truth{statuses: []uint32{7}}
+	killedOrLost   = truth{statuses: []uint32{137}, unknowable: true}
 	perhapsLost    = truth{statuses: []uint32{7}, unknowable: true}
 	lost           = truth{statuses: []uint32{checker.UnknownStatus}}
 )
@@ -139,10 +162,8 @@ var (
 func (s *scene) judge(init truth) {
 	s.t.Helper()
 	run := checker.Run{Target: s.life, Starts: s.starts("init"), Ended: true, Statuses: init.statuses, Unknowable: init.unknowable}
-	if !init.neverRan {
-		_, err := s.h.Events.Await(limit, s.id, "delete")
-		harness.Check(s.t, err)
-	}
+	_, err := s.h.Events.Await(limit, s.id, "delete")
+	harness.Check(s.t, err)
 	s.rec.Note(run)
 	h, err := s.rec.Over(s.id)
 	harness.Check(s.t, err)

@@ -60,6 +60,11 @@ func (r *Recorder) Start(ctx context.Context, of checker.Target, c *harness.Cont
 	return r.Ask(of, checker.OpStart, func(*checker.Call) error { return c.Task.Start(ctx) })
 }
 
+// Pause freezes the container.
+func (r *Recorder) Pause(ctx context.Context, of checker.Target, c *harness.Container) error {
+	return r.Ask(of, checker.OpPause, func(*checker.Call) error { return c.Task.Pause(ctx) })
+}
+
 // Wait waits for the init's end.
 func (r *Recorder) Wait(ctx context.Context, of checker.Target, c *harness.Container) error {
 	return r.Ask(of, checker.OpWait, func(answer *checker.Call) error {
@@ -92,9 +97,8 @@ func (r *Recorder) Delete(ctx context.Context, of checker.Target, c *harness.Con
 	})
 }
 
-// Forgotten notes that the keeper of a life was killed, so that containerd has deleted the task by itself: whatever the
-// life was asked for before may be undone by it.
-func (r *Recorder) Forgotten(of checker.Target) {
+// Dying notes that the keeper of a life may be killed from now on, which has containerd delete the task by itself.
+func (r *Recorder) Dying(of checker.Target) {
 	_ = r.Ask(of, checker.OpDelete, func(*checker.Call) error { return context.DeadlineExceeded })
 }
 
