@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +61,25 @@ func TestExitsWhileNoWorkerLives(t *testing.T) {
 		if e.Event == "exit" && e.Life > 3 {
 			t.Errorf("acknowledged exit told again: %+v", e)
 		}
+	}
+}
+
+// A runtime that is stopped when its worker is killed goes on when it is continued: the kernel must not take it for one
+// whose session is over.
+func TestStoppedRuntimeOutlivesItsWorker(t *testing.T) {
+	k := run(t, "normal,normal", "")
+	first := k.hello()
+	child, err := strconv.Atoi(k.ask(k.dial(), "Stopped", "kill -STOP $$; exit 7"))
+	must(t, err)
+	k.eventually("the process to stop", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+	kill(t, first.PID)
+	k.hello()
+	must(t, unix.Kill(child, unix.SIGCONT))
+	if e := k.exit(); e.Exit.Pid != child || e.Exit.Status.ExitStatus() != 7 {
+		t.Errorf("exit %+v, want pid %d with status 7", e.Exit, child)
 	}
 }
 

@@ -112,7 +112,9 @@ func (k *keeper) start() {
 			Dir:   "/",
 			Env:   k.Env,
 			Files: []uintptr{uintptr(k.null), uintptr(k.null), uintptr(k.Log), uintptr(pair[1])},
-			Sys:   &syscall.SysProcAttr{Setsid: true},
+			// No session of its own: once its leader is dead the kernel hangs up (SIGHUP) every runtime that somebody
+			// has stopped, as their new parent, the keeper, would be of another session (setpgid(2), orphaned groups).
+			Sys: &syscall.SysProcAttr{Setpgid: true},
 		})
 	}
 	if err != nil {

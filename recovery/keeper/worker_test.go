@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -273,6 +275,14 @@ func (w *fake) methods() map[string]handler {
 			select {}
 		},
 		"Spawn": w.spawn,
+		// Stopped starts a shell as runtimes are started, in a process group of its own.
+		"Stopped": func(_ context.Context, _ protocol.Call, in string) (string, error) {
+			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", in}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+			if err != nil {
+				return "", err
+			}
+			return strconv.Itoa(p.Pid), nil
+		},
 		"Store": w.store,
 		"Drop": func(_ context.Context, _ protocol.Call, in string) (string, error) {
 			return in, w.client.Drop(in)
