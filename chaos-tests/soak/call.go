@@ -110,7 +110,7 @@ func (l *life) excuse(a answer, daemon int) string {
 		return containerdKilled
 	case strings.Contains(a.Message, "no space left on device") && touched(faultDisk):
 		return fullDisk
-	case strings.Contains(a.Message, "signal: killed") && touched(faultRuncKill):
+	case killed(a.Message) && touched(faultRuncKill):
 		return "runc was killed"
 	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
 		return notFrozen
@@ -122,6 +122,11 @@ func (l *life) excuse(a answer, daemon int) string {
 
 // unexpected is the violation of a call that was refused without a reason.
 func unexpected(a answer) error { return fmt.Errorf("an answer that nothing explains: %s", a) }
+
+// killed says whether an error tells of a runc that SIGKILL has ended.
+func killed(message string) bool {
+	return strings.Contains(message, "signal: killed") || strings.Contains(message, "exit status 137")
+}
 
 // settle makes a call until it is answered: where a fault has taken the answer it looks whether it has happened, and
 // asks again if it has not. What it returns is ok, or refused without trouble.

@@ -44,9 +44,11 @@ func (s *soak) disturb(ctx context.Context, group *sync.WaitGroup) {
 			continue
 		}
 		group.Go(func() {
-			random := stream(s.Seed, "fault "+string(src.kind))
+			random, due := stream(s.Seed, "fault "+string(src.kind)), time.Now()
 			for {
-				pause(ctx, between(random, src.least, src.most))
+				// From when the last one was due: their number is that of the plan also where making one takes long.
+				due = due.Add(between(random, src.least, src.most))
+				pause(ctx, time.Until(due))
 				if ctx.Err() != nil {
 					return
 				}

@@ -83,6 +83,16 @@ type step struct {
 	Delay time.Duration
 }
 
+func (s step) String() string {
+	switch {
+	case s.Exec != nil:
+		return fmt.Sprintf("%s %+v", s.Op, *s.Exec)
+	case s.Value != 0:
+		return fmt.Sprintf("%s %d", s.Op, s.Value)
+	}
+	return s.Op
+}
+
 // execKind is what an exec does.
 type execKind string
 
