@@ -83,6 +83,12 @@ conformance: build ## containerd's own client tests: stock shim, perdure, perdur
 	cd chaos-tests && mkdir -p ../bin/test/conformance && go run ./conformance -suite "$$suite" -runc "$$runc" \
 		-logs ../bin/test/conformance -kill $(KILL) -run '$(RUN)' -parts $(PARTS) $(CONFORMANCE)
 
+# MUTANT is a regular expression of names; README.md there lists them.
+MUTANT ?=
+.PHONY: mutation
+mutation: ## break the product in many ways; some test has to notice each (the last ones need root)
+	cd chaos-tests && go run ./mutation -mutant '$(MUTANT)'
+
 demo: build ## see a container survive its shim's worker (needs root)
 	@scripts/setup tests >/dev/null
 	cd chaos-tests && go run ./demo

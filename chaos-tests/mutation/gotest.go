@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// catcher is a test, or a set of them.
+type catcher struct {
+	dir  string // of the package, within the tree
+	test string // "": every one of the package
+}
+
+func (c catcher) String() string { return strings.TrimSpace(c.dir + " " + c.test) }
+
+// The time that tests are given. One that hangs has noticed the fault.
+const (
+	setLimit   = 15 * time.Minute // all tests of a package
+	soundLimit = 5 * time.Minute  // one test, without a fault
+	leastLimit = 20 * time.Second // besides ten times what it takes without
+)
+
+const chaos = "chaos-tests"
+
+const simulation = chaos + "/simulation"
+
+// real says whether the test runs the product's binaries.
+func (c catcher) real() bool {
+	return strings.HasPrefix(c.dir, chaos+"/") && c.dir != simulation
+}
+
+// pattern is what -run takes; a subtest is named with all tests it is in.
+func (c catcher) pattern() string {
+	var parts []string
+	for part := range strings.SplitSeq(c.test, "/") {
+		parts = append(parts, "^"+regexpQuoted(part)+"$")
+	}
+	return strings.Join(parts, "/")
+}
+
+func regexpQuoted(s string) string {
+	return strings.NewReplacer(".", `\.`, "+", `\+`, "(", `\(`, ")", `\)`, "[", `\[`, "]", `\]`).Replace(s)
+}
+
+// bench runs tests over a tree with one fault in it, or with none.
+type bench struct {
+	tree    string
+	overlay string        // "": no fault
+	limit   time.Duration // of a run of tests
+	bin     string        // directory of binaries with the fault; "": not built yet
+	scratch string
+}
+
+// errBuild says that the fault does not compile, which proves nothing.
+var errBuild = errors.New("it does not compile")
+
+// run runs tests and returns the name of the first one that failed; "" if none did.
+func (b *bench) run(ctx context.Context, c catcher) (failed string, output []byte, err error) {
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", b.limit.String()}
+	if b.overlay != "" {
+		args = append(args, "-overlay", b.overlay)
+	}
+	if c.test != "" {
+		args = append(args, "-run", c.pattern())
+	}
+	module, pkg := b.tree, "./"+c.dir
+	if rest, ok := strings.CutPrefix(c.dir, chaos+"/"); ok {
+		module, pkg = filepath.Join(b.tree, chaos), "./"+rest
+		args = append(args, "-tags", "crashpoints")
+	}
+	env := os.Environ()
+	if c.real() {
+		if err := b.build(ctx); err != nil {
+			return "", nil, err
+		}
+		env = append(env, "PERDURE_BIN="+b.bin)
+	}
+	// The clean-up of a test that hangs has its own limits; this one is for what is worse.
+	ctx, cancel := context.WithTimeout(ctx, b.limit+2*time.Minute)
+	defer cancel()
+	args = append(args, pkg)
+	if usesRapid(filepath.Join(b.tree, c.dir)) {
+		args = append(args, "-args", "-rapid.nofailfile") // it would write what it has found into the tree
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = module, env
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = 10 * time.Second // what a test leaves behind may have the pipe
+	err = cmd.Run()
+	reapStrays()
+	if cmd.ProcessState == nil || ctx.Err() != nil {
+		return "", out.Bytes(), fmt.Errorf("run %s: %w", c, errors.Join(err, ctx.Err()))
+	}
+	return verdict(out.Bytes(), cmd.ProcessState.Success(), module, b.tree)
+}
+
+// usesRapid says whether tests of a package are properties.
+func usesRapid(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		return bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
+}
+
+// build makes the binaries that the tests with real ones use.
+func (b *bench) build(ctx context.Context) error {
+	if b.bin != "" {
+		return nil
+	}
+	bin := filepath.Join(b.scratch, "bin")
+	if err := os.MkdirAll(filepath.Join(bin, "test"), 0o755); err != nil {
+		return err
+	}
+	for _, target := range [][]string{
+		{"-o", bin + "/", "./cmd/perdure", "./cmd/containerd-shim-perdure-v2"},
+		{"-o", filepath.Join(bin, "test", "perdure-crashpoints"), "-tags", "crashpoints", "./cmd/perdure"},
+	} {
+		args := []string{"build", "-trimpath"}
+		if b.overlay != "" {
+			args = append(args, "-overlay", b.overlay)
+		}
+		cmd := exec.CommandContext(ctx, "go", append(args, target...)...)
+		cmd.Dir, cmd.Env = b.tree, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %w\n%s", errBuild, err, out)
+		}
+	}
+	b.bin = bin
+	return nil
+}
+
+// verdict reads the output of go test -json. A test that was running when the time was up is the one that has noticed.
+func verdict(output []byte, passed bool, module, tree string) (failed string, out []byte, err error) {
+	var fails, running []string
+	ran := false
+	lines := bufio.NewScanner(bytes.NewReader(output))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var l struct{ Action, Package, Test string }
+		if json.Unmarshal(lines.Bytes(), &l) != nil {
+			continue
+		}
+		name := catcher{where(l.Package, module, tree), l.Test}.String()
+		switch {
+		case l.Action == "build-fail":
+			return "", output, errBuild
+		case l.Action == "run":
+			ran, running = true, append(running, name)
+		case l.Test == "" && l.Action == "fail":
+			fails = append(fails, name)
+		case l.Action == "pass" || l.Action == "skip" || l.Action == "fail":
+			running = slices.DeleteFunc(running, func(r string) bool { return r == name })
+			if l.Action == "fail" {
+				fails = append(fails, name)
+			}
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return "", output, lines.Err()
+	case passed && !ran:
+		return "", output, errors.New("there is no such test")
+	case passed:
+		return "", output, nil
+	case len(running) > 0: // the process has ended in it
+		return running[len(running)-1], output, nil
+	case len(fails) > 0:
+		return fails[0], output, nil
+	}
+	return "", output, errors.New("go test failed without a failed test")
+}
+
+// where is the directory within the tree of a package's import path.
+func where(pkg, module, tree string) string {
+	pkg = strings.TrimPrefix(strings.TrimPrefix(pkg, "perdure"), "/")
+	if module != tree && !strings.HasPrefix(pkg, chaos) {
+		pkg = chaos + "/" + pkg
+	}
+	return pkg
+}
+
+// reapStrays ends what a test has left behind: this process is their subreaper, so all of it is below it.
+func reapStrays() {
+	for {
+		var killed bool
+		for _, pid := range children(os.Getpid()) {
+			killed = true
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
+		if !killed {
+			return
+		}
+	}
+}
+
+func children(pid int) []int {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	var pids []int
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, word := range strings.Fields(string(text)) {
+			var child int
+			if _, err := fmt.Sscan(word, &child); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}

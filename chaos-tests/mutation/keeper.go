@@ -1,0 +1,217 @@
+package main
+
+var keeperMutants = []mutant{
+	{
+		name: "queued-exit-dropped", file: "recovery/keeper/exits.go", in: "func (x *exits) rewind(",
+		old: "x.sent = 0", new: "x.sent += 0",
+		hurts: "an exit that a killed worker had read but not journaled is lost: the container is up for ever",
+		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+	},
+	{
+		name: "acknowledged-with-all-before", file: "recovery/keeper/exits.go", in: "func (x *exits) acknowledge(",
+		old: "x.settle(&x.list[i])", new: "for ; i >= 0 && !x.list[i].done; i-- {\n\t\t\tx.settle(&x.list[i])\n\t\t}",
+		hurts: "the acknowledgement of one exit throws earlier ones away",
+		by:    "recovery/keeper TestExitsAreAcknowledgedInAnyOrder",
+	},
+	{
+		name: "exit-dropped-while-an-intent-is-open", file: "recovery/keeper/exits.go", in: "func (x *exits) bound(",
+		old: "if x.hold || x.live <= limit {", new: "if x.live <= limit {",
+		hurts: "the exit of a process whose pid is not known yet is dropped",
+		by:    "recovery/keeper TestWatchedAndHeldExitsAreNotDropped",
+	},
+	{
+		name: "watched-exit-dropped", file: "recovery/keeper/exits.go", in: "func (x *exits) bound(",
+		old: "e.done || ok && start == e.start", new: "e.done || ok && start != e.start",
+		hurts: "with thousands of children at once the exit of an init is lost",
+		by:    "recovery/keeper TestWatchedAndHeldExitsAreNotDropped",
+	},
+	{
+		name: "reaped-without-start-time", file: "recovery/keeper/exits.go", in: "func (k *keeper) reap(",
+		old: "start := startTime(pid)", new: "start := startTime(pid) * 0",
+		hurts: "exits are credited by pid alone, or to nobody",
+		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+	},
+	{
+		name: "exit-status-cut", file: "recovery/keeper/exits.go", in: "func (k *keeper) reap(",
+		old: "status: uint32(status)", new: "status: uint32(status & 0xff)",
+		hurts: "every exit code is 0",
+		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+	},
+	{
+		name: "exit-wakes-nobody", file: "recovery/keeper/exits.go", in: "func (k *keeper) reap(",
+		old: "k.restart.needed = true", new: "k.restart.needed = k.restart.needed || false",
+		hurts: "the exit of a container whose worker rests is told when the next call comes, or never",
+		by:    "recovery/keeper TestExitWakesAnIdleWorker",
+	},
+	{
+		name: "request-forgotten-once-forwarded", file: "recovery/keeper/mirror.go", in: "func (c *conn) unmirror(",
+		old: "c.mirror, c.sent = nil, 0", new: "c.mirror = nil",
+		hurts: "a call that a killed worker had is never answered",
+		by:    "recovery/keeper TestReplayAfterKill",
+	},
+	{
+		name: "half-a-response-kept", file: "recovery/keeper/mirror.go", in: "func (c *conn) unmirror(",
+		old: "c.back.Reset()", new: "_ = c.back",
+		hurts: "half a frame of a dead worker before the next one's: containerd closes the connection and kills the container",
+		by:    "recovery/keeper TestResponseInFlightAndPartialFrame",
+	},
+	{
+		name: "half-a-request-kept", file: "recovery/keeper/mirror.go", in: "func (c *conn) unmirror(",
+		old: "c.to.reset()", new: "_ = c.to",
+		hurts: "the next worker is given the rest of a frame and reads garbage",
+		by:    "recovery/keeper TestReplayAfterKill",
+	},
+	{
+		name: "last-words-not-read", file: "recovery/keeper/death.go", in: "func (k *keeper) died(",
+		old: "c.drain()", new: "_ = c.drain",
+		hurts: "an answer that a worker gave before it died is lost, and given twice",
+		by:    "recovery/keeper TestResponseInFlightAndPartialFrame",
+	},
+	{
+		name: "last-orders-not-read", file: "recovery/keeper/death.go", in: "func (k *keeper) died(",
+		old: "for !w.distrusted && k.readControl() {", new: "for w.distrusted && k.readControl() {",
+		hurts: "what a worker stored or dropped right before it died is forgotten",
+		by:    "recovery/keeper TestDropAfter",
+	},
+	{
+		name: "poison-counts-sigkill", file: "recovery/keeper/death.go", in: "func fault(",
+		old: "case unix.SIGSEGV,", new: "case unix.SIGKILL, unix.SIGSEGV,",
+		hurts: "calls fail where workers are killed for want of memory",
+		by:    "recovery/keeper TestSIGKILLNeverPoisons",
+	},
+	{
+		name: "poison-counts-wait", file: "recovery/keeper/death.go", in: "func (k *keeper) died(",
+		old: "return !r.wait", new: "return true",
+		hurts: "CRI's Wait fails, and it records 255 for a container that runs",
+		by:    "recovery/keeper TestPoisonByPanic",
+	},
+	{
+		name: "poison-never", file: "recovery/keeper/death.go", in: "func (c *conn) strike(",
+		old: "r.strikes < c.k.Strikes", new: "r.strikes <= c.k.Strikes",
+		hurts: "a request that ends every worker is tried for ever",
+		by:    "recovery/keeper TestPoisonByPanic",
+	},
+	{
+		name: "replay-not-marked", file: "recovery/keeper/request.go", in: "func (k *keeper) appendRequest(",
+		old: "r.handed > 0", new: "r.handed > 1",
+		hurts: "a request that was answered in the journal is executed again",
+		by:    "recovery/keeper TestReplayAfterKill",
+	},
+	{
+		name: "replay-with-a-new-deadline", file: "recovery/keeper/request.go", in: "func (k *keeper) appendRequest(",
+		old: "max(1, r.timeout-k.now.Sub(r.at))", new: "max(1, r.timeout)",
+		hurts: "a create goes on after its client has given up",
+		by:    "recovery/keeper TestDeadlineShrinksOnReplay",
+	},
+	{
+		name: "oldest-request-too-young", file: "recovery/keeper/request.go", in: "func (k *keeper) oldestNumber(",
+		old: "return r.number", new: "return r.number + 1",
+		hurts: "the journal forgets an answer that is asked for again",
+		by:    "recovery/keeper TestForwarding",
+	},
+	{
+		name: "gone-clients-requests-kept", file: "recovery/keeper/conn.go", in: "func (c *conn) close(",
+		old: "c.k.finish(r)", new: "_ = r",
+		hurts: "after containerd's death every answer is kept for ever and the keeper cannot leave",
+		by:    "recovery/keeper TestClientGoneIsForgotten",
+	},
+	{
+		name: "drop-after-at-once", file: "recovery/keeper/store.go", in: "func (k *keeper) dropAfter(",
+		old: "if r.number == number {", new: "if r.number == number && r.wait {",
+		hurts: "a worker killed right after a Delete is followed by one that cannot answer it",
+		by:    "recovery/keeper TestDropAfter",
+	},
+	{
+		name: "stored-before-it-is", file: "recovery/keeper/control.go", in: "func (k *keeper) control(",
+		old: "failure := k.keep(m.Name, fd)", new: "failure := k.keep(m.Name, fd)[:0]",
+		hurts: "the worker believes that the keeper holds a descriptor that it could not take",
+		by:    "recovery/keeper TestOutOfDescriptors",
+	},
+	{
+		name: "replaced-descriptor-leaks", file: "recovery/keeper/store.go", in: "func (k *keeper) keep(",
+		old: "k.discard(old)", new: "old.wake = 0",
+		hurts: "a reader never sees the end of an output, and descriptors pile up",
+		by:    "recovery/keeper TestStoreFetchDrop",
+	},
+	{
+		name: "drop-of-a-namesake", file: "recovery/keeper/store.go", in: "func (k *keeper) drop(",
+		old: `strings.HasPrefix(name, prefix+"/")`, new: `strings.HasPrefix(name, prefix)`,
+		hurts: "the end of exec e1 closes the streams of exec e10",
+		by:    "recovery/keeper TestStoreFetchDrop",
+	},
+	{
+		name: "foreign-response-passed-on", file: "recovery/keeper/mirror.go", in: "func (c *conn) respond(",
+		old: "if !ok || i >= c.whole() ||", new: "if !ok ||",
+		hurts: "an answer to a request that the worker cannot have read is believed",
+		by:    "recovery/keeper TestGarbageIsNotBelieved",
+	},
+	{
+		name: "leaves-with-a-create-under-way", file: "recovery/keeper/leave.go", in: "func (k *keeper) stays(",
+		old: "r.creates && !r.done && r.number != request", new: "r.creates && r.done && r.number != request",
+		hurts: "a task is created in a shim that is leaving",
+		by:    "recovery/keeper TestLeaveWithACreateUnderWay",
+	},
+	{
+		name: "leaves-without-the-last-answer", file: "recovery/keeper/leave.go", in: "func (k *keeper) tendLeave(",
+		old: "if k.oldest() != nil {", new: "if k.oldest() != nil && k.worker == nil {",
+		hurts: "the client's Delete fails although it was done",
+		by:    "recovery/keeper TestLeave",
+	},
+	{
+		name: "shutdown-forgotten", file: "recovery/keeper/control.go", in: "func (k *keeper) control(",
+		old: "k.shutdownWanted = true", new: "k.shutdownWanted = k.shutdownWanted || false",
+		hurts: "a shim without tasks stays for ever",
+		by:    "recovery/keeper TestWantShutdownIsRemembered",
+	},
+	{
+		name: "pong-of-an-earlier-ping", file: "recovery/keeper/hang.go", in: "func (k *keeper) tendHang(",
+		old: "if w.ping != nil && w.ping.done {", new: "if w.ping != nil {",
+		hurts: "a worker that hangs is never replaced",
+		by:    "recovery/keeper TestStoppedWorkerIsReplaced",
+	},
+	{
+		name: "any-user-may-call", file: "recovery/keeper/listen.go", in: "func (k *keeper) admit(",
+		old: "int(peer.Uid) != unix.Geteuid()", new: "int(peer.Uid) == unix.Geteuid()+1<<30",
+		hurts: "whoever is handed the socket commands containers",
+		by:    "recovery/keeper TestOtherUsersAreRefused",
+	},
+}
+
+var clientMutants = []mutant{
+	{
+		name: "exit-time-is-now", file: "recovery/keeper/client/client.go", in: "func (c *Client) read(",
+		old: "time.Unix(0, int64(m.At))", new: "time.Now()",
+		hurts: "an exit that happened while nobody was there has the time of the restart",
+		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+	},
+	{
+		name: "stored-without-a-reply", file: "recovery/keeper/client/calls.go", in: "func (c *Client) Store(",
+		old: "if _, err := c.do(", new: "if err := c.send(",
+		hurts: "runc is called before the keeper has the streams, or though it could not take them",
+		by:    "recovery/keeper TestOutOfDescriptors",
+	},
+	{
+		name: "drop-not-deferred", file: "recovery/keeper/client/calls.go", in: "func (c *Client) DropAfter(",
+		old: "After: request}", new: "After: request * 0}",
+		hurts: "a worker killed right after a Delete is followed by one that cannot answer it",
+		by:    "recovery/keeper TestDropAfter",
+	},
+	{
+		name: "exits-in-disorder", file: "recovery/keeper/client/queue.go", in: "func (q *queue[T]) put(",
+		old: "q.list = append(q.list, item)", new: "q.list = append([]T{item}, q.list...)",
+		hurts: "exits are told in another order than they happened",
+		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+	},
+	{
+		name: "client-forges-the-keepers-marks", file: "recovery/keeper/protocol/request.go", in: "func ReadCall(",
+		old: "values[len(values)-1]", new: "values[0]",
+		hurts: "any client is given another's answers",
+		by:    "recovery/keeper/protocol TestAppendedCallIsReadByTTRPC",
+	},
+	{
+		name: "frame-cut-short", file: "recovery/keeper/protocol/frame.go", in: "func (a *Assembler) Next(",
+		old: "if len(a.buf) < end {", new: "if len(a.buf) < HeaderSize {",
+		hurts: "half a frame is taken for a whole one, and the worker for broken",
+		by:    "recovery/keeper/protocol TestAssembler",
+	},
+}

@@ -1,0 +1,130 @@
+package main
+
+var lifecycleMutants = []mutant{
+	{
+		name: "clamp-removed", file: "store/lifecycle/container.go", in: "func (p ProcessState) Clamp(",
+		old: "return p.Started", new: "return at",
+		hurts: "the exit of a short process is refused by its own journal and never told",
+		by:    "store/lifecycle TestObservationsOfWhatIsGone",
+	},
+	{
+		name: "init-exit-while-an-exec-lives", file: "store/lifecycle/container.go", in: "func (c *Container) InitExitTold(",
+		old: " && c.Live() == 0", new: "",
+		hurts: "containerd takes the container for ended and an exec's exit is never seen",
+		by:    "store/lifecycle TestInitExitIsToldLast",
+	},
+	{
+		name: "init-exit-before-its-start", file: "store/lifecycle/container.go", in: "func (c *Container) untold(",
+		old: "(r.Op == OpStart || r.Op == OpPause", new: "(r.Op == OpPause",
+		hurts: "the exit is told before the start: dockerd shows a dead container as running",
+		by:    "store/lifecycle TestExitOvertakesOutcome",
+	},
+	{
+		name: "starting-exec-not-alive", file: "store/lifecycle/container.go", in: "func (c *Container) Live(",
+		old: `if r.Op == OpStart && r.Exec != "" && c.Execs[r.Exec].State != Running {`, new: `if r.Op == OpStart && r.Exec != "" && c.Execs[r.Exec].State == Deleted {`,
+		hurts: "init's exit is told in the middle of the start of an exec",
+		by:    "store/lifecycle TestSeventyExecsAtOnce",
+	},
+	{
+		name: "oom-after-exit", file: "store/lifecycle/container.go", in: "func (c *Container) initForbids(",
+		old: `op == OpOOM && c.InitExitTold()`, new: `op == OpOOM && c.Init.State == Deleted`,
+		hurts: "the OOM that explains an exit comes after it",
+		by:    "store/lifecycle TestOOM",
+	},
+	{
+		name: "delete-with-live-execs", file: "store/lifecycle/container.go", in: "func (c *Container) initForbids(",
+		old: "op == OpDelete && c.Live() > 0", new: "op == OpDelete && c.Live() > 1",
+		hurts: "a container is deleted under a running exec",
+		by:    "store/lifecycle TestDeleteWaitsForEveryExec",
+	},
+	{
+		name: "exit-credited-by-pid-alone", file: "store/lifecycle/apply.go", in: "func (c *Container) exit(",
+		old: "case who != p.Process:", new: "case who.Pid != p.Process.Pid:",
+		hurts: "a stranger that got the pid later ends the process in the journal",
+		by:    "store/lifecycle TestWriterMistakes",
+	},
+	{
+		name: "exit-before-start", file: "store/lifecycle/apply.go", in: "func (c *Container) exit(",
+		old: "case r.Exit.At.Before(p.Started):", new: "case r.Exit.At.IsZero():",
+		hurts: "a container that ended before it was started",
+		by:    "store/lifecycle TestWriterMistakes",
+	},
+	{
+		name: "exec-lost-in-mid-start", file: "store/lifecycle/apply.go", in: "func (c *Container) exit(",
+		old: "(r.Exit.Source != Unknown || starting)", new: "r.Exit.Source != Unknown || starting && r.Exit.At.IsZero()",
+		hurts: "an exec that is just being started is declared lost, and has two exits",
+		by:    "store/lifecycle TestLostExecEnds",
+	},
+	{
+		name: "outcome-after-exit-refused", file: "store/lifecycle/apply.go", in: "func (c *Container) target(",
+		old: "r.Intent != 0 && from == Stopped", new: "r.Intent != 0 && from == Deleted",
+		hurts: "a pause, kill or start whose process has just ended can never be concluded",
+		by:    "store/lifecycle TestExitOvertakesOutcome",
+	},
+	{
+		name: "launched-mark-lost", file: "store/lifecycle/apply.go", in: "func (c *Container) launch(",
+		old: "open.Phase = Launched", new: "open.Phase = Intent",
+		hurts: "an exec that may have run is run again by the next worker",
+		by:    "store/lifecycle TestWriterMistakes",
+	},
+	{
+		name: "undone-is-an-answer", file: "store/lifecycle/record.go", in: "func (r Record) answers(",
+		old: "(r.Phase == Done || r.Phase == Failed)", new: "r.outcome()",
+		hurts: "a request whose effect was undone is answered as if it were done",
+		by:    "store/lifecycle TestAnswersAreKeptUntilForgotten",
+	},
+	{
+		name: "answer-not-kept", file: "store/lifecycle/apply.go", in: "func (c *Container) close(",
+		old: "r.answers() && r.Request >= c.Forgotten", new: "r.answers() && r.Request > c.Last && r.Request < c.Forgotten",
+		hurts: "a replayed request is executed a second time",
+		by:    "store/lifecycle TestAnswersAreKeptUntilForgotten",
+	},
+	{
+		name: "restart-dates-the-start-back", file: "store/lifecycle/apply.go", in: "func (c *Container) effect(",
+		old: "r.Op == OpCreate || r.Op == OpStart && r.To == Running", new: "r.Op == OpCreate || r.Op == OpStart",
+		hurts: "a process that ends during its start has a start after its end",
+		by:    "store/lifecycle TestStartIsNotAfterTheExit",
+	},
+	{
+		name: "compaction-drops-an-open-intent", file: "store/lifecycle/compact.go", in: "func (h *heap) add(",
+		old: "g.closed = e.Phase != Intent && e.Phase != Launched", new: "g.closed = e.Phase != Launched",
+		hurts: "what was half done is forgotten and never finished",
+		by:    "store/lifecycle TestCompactionPreservesState",
+	},
+	{
+		name: "compaction-drops-an-answer-that-is-owed", file: "store/lifecycle/compact.go", in: "func (h *heap) add(",
+		old: "e.Request >= h.forgotten", new: "e.Request > h.forgotten",
+		hurts: "the oldest unanswered request is executed a second time after a restart",
+		by:    "store/lifecycle TestCompactionPreservesState",
+	},
+	{
+		name: "compaction-drops-the-only-close-io", file: "store/lifecycle/compact.go", in: "func (g *group) traceless(",
+		old: "return !counts", new: "return true",
+		hurts: "a later worker leaves a stdin open that was closed, or tells an OOM twice",
+		by:    "store/lifecycle TestCompactionPreservesState",
+	},
+	{
+		name: "exec-starts-into-the-freezer", file: "store/lifecycle/exclude.go",
+		old: "OpPause:      set(OpStart),", new: "OpPause:      set(),",
+		hurts: "runc exec hangs in the cgroup that is being frozen under it",
+		by:    "store/lifecycle TestEveryPairOfIntents",
+	},
+	{
+		name: "exec-in-a-paused-container", file: "store/lifecycle/table.go",
+		old: "OpResume: Running, OpKill: Paused,", new: "OpResume: Running, OpExec: Paused, OpKill: Paused,",
+		hurts: "an exec in a paused container hangs instead of being refused",
+		by:    "store/lifecycle TestNextEveryCell",
+	},
+	{
+		name: "kill-of-a-dead-process-is-no-success", file: "store/lifecycle/table.go", in: "func reason(",
+		old: "case op == OpKill && from == Stopped:", new: "case op == OpKill && from == Created:",
+		hurts: "CRI cannot stop a container that has just ended",
+		by:    "store/lifecycle TestNextEveryCell",
+	},
+	{
+		name: "forgotten-answers-are-kept", file: "store/lifecycle/apply.go", in: "func (c *Container) Forget(",
+		old: "return request < oldest", new: "return request > oldest",
+		hurts: "answers that are owed are thrown away, and those that are not pile up",
+		by:    "store/lifecycle TestAnswersAreKeptUntilForgotten",
+	},
+}
