@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"perdure/chaos-tests/checker"
@@ -172,5 +174,14 @@ func (p *player) begin(ctx context.Context, cfg harness.Config) error {
 	if err := p.create(ctx, cfg); err != nil {
 		return err
 	}
-	return p.step("", checker.OpStart, func(*checker.Call) error { return p.c.Task.Start(ctx) })
+	return p.start(ctx, "")
+}
+
+// start starts a process. It does so past containerd's client, which takes the fifos away when that fails.
+func (p *player) start(ctx context.Context, exec string) error {
+	return p.step(exec, checker.OpStart, func(answer *checker.Call) error {
+		r, err := p.H.Client().TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.ID, ExecID: exec})
+		answer.Pid = int(r.GetPid())
+		return errgrpc.ToNative(err)
+	})
 }

@@ -58,7 +58,7 @@ func execs(ctx context.Context, p *player) error {
 	p.run("e1", 137)
 	e, err := p.add(ctx, harness.ExecConfig{ID: "e1", Args: harness.Shell(token("e1") + "echo up; exec sleep 1000"), Terminal: p.Terminal})
 	if err == nil {
-		err = p.start(ctx, e)
+		err = p.start(ctx, e.ID())
 	}
 	if err == nil {
 		err = e.Stdout.Await(stepLimit, "up")
@@ -133,7 +133,7 @@ func shared(ctx context.Context, p *player) error {
 	p.run("e1", 137)
 	e, err := p.add(ctx, harness.ExecConfig{ID: "e1", Args: harness.Shell(token("e1") + "echo up; exec sleep 1000")})
 	if err == nil {
-		err = p.start(ctx, e)
+		err = p.start(ctx, e.ID())
 	}
 	if err == nil {
 		err = e.Stdout.Await(stepLimit, "up")
@@ -178,7 +178,7 @@ func failing(ctx context.Context, p *player) error {
 	p.Again = func(err error) bool {
 		return !strings.Contains(err.Error(), "/no/such/program") && again != nil && again(err)
 	}
-	if err := p.start(ctx, e); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+	if err := p.start(ctx, e.ID()); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		return err
 	}
 	p.Again = again

@@ -21,14 +21,6 @@ func (p *player) add(ctx context.Context, cfg harness.ExecConfig) (e *harness.Ex
 	return e, err
 }
 
-func (p *player) start(ctx context.Context, e *harness.Exec) error {
-	return p.step(e.ID(), checker.OpStart, func(answer *checker.Call) error {
-		err := e.Start(ctx)
-		answer.Pid = int(e.Pid())
-		return err
-	})
-}
-
 // wait waits for the end of an exec, and of its output, which is to be want.
 func (p *player) wait(ctx context.Context, e *harness.Exec, want string) error {
 	err := p.step(e.ID(), checker.OpWait, func(answer *checker.Call) error {
@@ -64,7 +56,7 @@ func (p *player) exec(ctx context.Context, cfg harness.ExecConfig, code uint32, 
 	}
 	e, err := p.add(ctx, cfg)
 	if err == nil {
-		err = p.start(ctx, e)
+		err = p.start(ctx, e.ID())
 	}
 	if err == nil && cfg.Stdin != nil {
 		err = p.step(cfg.ID, checker.OpCloseIO, func(*checker.Call) error { return e.CloseIO(ctx, client.WithStdinCloser) })
