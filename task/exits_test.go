@@ -18,6 +18,9 @@ import (
 	"perdure/store/lifecycle"
 )
 
+// limit bounds every wait; what is awaited takes milliseconds.
+const limit = 20 * time.Second
+
 // clerk is a keeper that notes what it is told of exits, and has nothing stored.
 type clerk struct {
 	Keeper
@@ -123,7 +126,7 @@ func (s *stage) exit(k *clerk, e Exit) {
 	s.svc.Exited(e)
 	select {
 	case <-acked:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		s.t.Fatalf("waited for exit %d to be acknowledged", e.Seq)
 	}
 }
@@ -262,7 +265,7 @@ func TestTheExitOfInitIsToldAfterItsExecs(t *testing.T) {
 			if e.ID != want {
 				t.Errorf("the exit of %s is told, want that of %s", e.ID, want)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(limit):
 			t.Fatalf("waited for the exit of %s to be told", want)
 		}
 	}
@@ -309,11 +312,11 @@ func TestAnEventStaysUntilItHasArrived(t *testing.T) {
 			if e.Topic != want {
 				t.Errorf("%s has arrived, want %s", e.Topic, want)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(limit):
 			t.Fatalf("waited for %s", want)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := s.outbox.drained(ctx); err != nil {
 		t.Errorf("an event that has arrived stays in the outbox: %v", err)

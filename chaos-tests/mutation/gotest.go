@@ -29,7 +29,7 @@ func (c catcher) String() string { return strings.TrimSpace(c.dir + " " + c.test
 const (
 	setLimit   = 15 * time.Minute // all tests of a package
 	soundLimit = 5 * time.Minute  // one test, without a fault
-	leastLimit = 20 * time.Second // besides ten times what it takes without
+	leastLimit = 15 * time.Second // besides five times what it takes without
 )
 
 const chaos = "chaos-tests"
@@ -66,8 +66,15 @@ type bench struct {
 // errBuild says that the fault does not compile, which proves nothing.
 var errBuild = errors.New("it does not compile")
 
-// run runs tests and returns the name of the first one that failed; "" if none did.
-func (b *bench) run(ctx context.Context, c catcher) (failed string, output []byte, err error) {
+// result is what has come of a run of tests.
+type result struct {
+	failed string        // the test that has failed, "" if none did
+	took   time.Duration // without compilation
+	output []byte
+}
+
+// run runs tests. An error says that they have proved nothing.
+func (b *bench) run(ctx context.Context, c catcher) (result, error) {
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", b.limit.String()}
 	if b.overlay != "" {
 		args = append(args, "-overlay", b.overlay)
@@ -83,7 +90,7 @@ func (b *bench) run(ctx context.Context, c catcher) (failed string, output []byt
 	env := os.Environ()
 	if c.real() {
 		if err := b.build(ctx); err != nil {
-			return "", nil, err
+			return result{}, err
 		}
 		env = append(env, "PERDURE_BIN="+b.bin)
 	}
@@ -99,10 +106,10 @@ func (b *bench) run(ctx context.Context, c catcher) (failed string, output []byt
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = 10 * time.Second // what a test leaves behind may have the pipe
-	err = cmd.Run()
+	err := cmd.Run()
 	reapStrays()
 	if cmd.ProcessState == nil || ctx.Err() != nil {
-		return "", out.Bytes(), fmt.Errorf("run %s: %w", c, errors.Join(err, ctx.Err()))
+		return result{output: out.Bytes()}, fmt.Errorf("run %s: %w", c, errors.Join(err, ctx.Err()))
 	}
 	return verdict(out.Bytes(), cmd.ProcessState.Success(), module, b.tree)
 }
@@ -144,25 +151,30 @@ func (b *bench) build(ctx context.Context) error {
 }
 
 // verdict reads the output of go test -json. A test that was running when the time was up is the one that has noticed.
-func verdict(output []byte, passed bool, module, tree string) (failed string, out []byte, err error) {
+func verdict(output []byte, passed bool, module, tree string) (result, error) {
+	r := result{output: output}
 	var fails, running []string
 	ran := false
 	lines := bufio.NewScanner(bytes.NewReader(output))
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
-		var l struct{ Action, Package, Test string }
+		var l struct {
+			Action, Package, Test string
+			Elapsed               float64 // seconds
+		}
 		if json.Unmarshal(lines.Bytes(), &l) != nil {
 			continue
 		}
 		name := catcher{where(l.Package, module, tree), l.Test}.String()
-		switch {
-		case l.Action == "build-fail":
-			return "", output, errBuild
-		case l.Action == "run":
+		switch l.Action {
+		case "build-fail":
+			return r, errBuild
+		case "run":
 			ran, running = true, append(running, name)
-		case l.Test == "" && l.Action == "fail":
-			fails = append(fails, name)
-		case l.Action == "pass" || l.Action == "skip" || l.Action == "fail":
+		case "pass", "skip", "fail":
+			if l.Test == "" {
+				r.took += time.Duration(l.Elapsed * float64(time.Second))
+			}
 			running = slices.DeleteFunc(running, func(r string) bool { return r == name })
 			if l.Action == "fail" {
 				fails = append(fails, name)
@@ -171,17 +183,18 @@ func verdict(output []byte, passed bool, module, tree string) (failed string, ou
 	}
 	switch {
 	case lines.Err() != nil:
-		return "", output, lines.Err()
+		return r, lines.Err()
 	case passed && !ran:
-		return "", output, errors.New("there is no such test")
+		return r, errors.New("there is no such test")
 	case passed:
-		return "", output, nil
 	case len(running) > 0: // the process has ended in it
-		return running[len(running)-1], output, nil
+		r.failed = running[len(running)-1]
 	case len(fails) > 0:
-		return fails[0], output, nil
+		r.failed = fails[0]
+	default:
+		return r, errors.New("go test failed without a failed test")
 	}
-	return "", output, errors.New("go test failed without a failed test")
+	return r, nil
 }
 
 // where is the directory within the tree of a package's import path.

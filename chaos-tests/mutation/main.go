@@ -106,22 +106,22 @@ func (r *run) try(ctx context.Context, m mutant) (verdict string, ok bool) {
 		if sound.err != nil {
 			return fmt.Sprintf("%s without the fault: %v", named, sound.err), false
 		}
-		b.limit = leastLimit + 10*sound.took
-		switch failed, out, err := b.run(ctx, named); {
+		b.limit = leastLimit + 5*sound.took
+		switch result, err := b.run(ctx, named); {
 		case err != nil:
-			return explain(err, out), false
-		case failed != "":
+			return explain(err, result.output), false
+		case result.failed != "":
 			return named.String(), true
 		}
 		b.limit = setLimit
 	}
 	for _, c := range r.search(m) {
-		failed, out, err := b.run(ctx, c)
+		result, err := b.run(ctx, c)
 		if err != nil {
-			return explain(err, out), false
+			return explain(err, result.output), false
 		}
-		if failed != "" {
-			return fmt.Sprintf("the list should name %s, not %q", failed, m.by), false
+		if result.failed != "" {
+			return fmt.Sprintf("the list should name %s, not %q", result.failed, m.by), false
 		}
 	}
 	return "it SURVIVES: no test has noticed; write one", false
@@ -142,15 +142,14 @@ func (r *run) control(ctx context.Context, c catcher) control {
 		return control{err: err}
 	}
 	defer os.RemoveAll(scratch)
-	begun := time.Now()
-	failed, out, err := (&bench{tree: r.tree, scratch: scratch, limit: soundLimit}).run(ctx, c)
+	result, err := (&bench{tree: r.tree, scratch: scratch, limit: soundLimit}).run(ctx, c)
 	switch {
 	case err != nil:
-		err = errors.New(explain(err, out))
-	case failed != "":
-		err = errors.New(explain(fmt.Errorf("%s fails", failed), out))
+		err = errors.New(explain(err, result.output))
+	case result.failed != "":
+		err = errors.New(explain(fmt.Errorf("%s fails", result.failed), result.output))
 	}
-	r.sound[c] = control{time.Since(begun), err}
+	r.sound[c] = control{result.took, err}
 	return r.sound[c]
 }
 
