@@ -32,6 +32,7 @@ type Limits struct {
 	BackoffMax    time.Duration // up to here otherwise
 	FreshWait     time.Duration // a Wait younger than this may not have reached a worker that left idle
 
+	Unheard time.Duration // a keeper that no client has ever spoken to leaves after that: its start was killed before it could answer
 	Promise time.Duration // for which another `start` may still count on this keeper
 	Leave   time.Duration // for the last answers to be taken
 
@@ -49,7 +50,7 @@ func DefaultLimits() Limits {
 		Kill: time.Second, Hello: 10 * time.Second, Broken: time.Second,
 		ShortLife: time.Second, Backoff: 10 * time.Millisecond,
 		BackoffOwed: time.Second, BackoffKilled: 100 * time.Millisecond, BackoffMax: 30 * time.Second, FreshWait: 10 * time.Second,
-		Promise: 5 * time.Second, Leave: 10 * time.Second,
+		Unheard: time.Minute, Promise: 5 * time.Second, Leave: 10 * time.Second,
 		Pending: 8 << 20, Answers: 256 << 10, Exits: 65536, Strikes: 2,
 	}
 }

@@ -91,7 +91,7 @@ func (c *conn) readClient() {
 // take judges one frame of the client; false means the connection is closed.
 func (c *conn) take(f protocol.Frame) bool {
 	_, again := c.find(f.Stream)
-	c.heard = true
+	c.heard, c.k.heard = true, true
 	if c.at.After(c.k.promised) {
 		c.k.promised = time.Time{}
 	}

@@ -38,7 +38,12 @@ type kept struct {
 // JSON over the defaults. It ends with the test, and everything below it.
 func run(t *testing.T, lives, limits string) *kept {
 	t.Helper()
-	dir := t.TempDir()
+	return runIn(t, t.TempDir(), lives, limits)
+}
+
+// runIn is run with the socket called s in a directory.
+func runIn(t *testing.T, dir, lives, limits string) *kept {
+	t.Helper()
 	k := &kept{t: t, dir: dir, socket: filepath.Join(dir, "s"), events: make(chan event, 1<<16)}
 	fifo := filepath.Join(dir, "events")
 	must(t, unix.Mkfifo(fifo, 0o600))

@@ -30,6 +30,8 @@ type keeper struct {
 
 	listener *source   // nil when leaving
 	retryAt  time.Time // when to try what met a limit again; zero: nothing did
+	born     time.Time
+	heard    bool      // a client has said something
 	promised time.Time // a `start` was told of this keeper then, and no client came since
 	conns    []*conn
 	lastConn uint64
@@ -88,6 +90,7 @@ func (k *keeper) begin() error {
 		return fmt.Errorf("polling the listening socket: %w", err)
 	}
 	k.now = time.Now()
+	k.born = k.now
 	k.lastNumber = uint64(k.now.UnixNano())
 	return k.watchChildren()
 }

@@ -59,7 +59,7 @@ func (k *keeper) promisedNow() bool {
 // connections close.
 func (k *keeper) tendLeave() (over bool) {
 	if k.leaving.IsZero() {
-		if k.worker == nil || len(k.worker.leaves) == 0 {
+		if len(k.wishes()) == 0 && !k.unheard() {
 			return false
 		}
 		k.giveUpSocket()
@@ -82,6 +82,12 @@ func (k *keeper) tendLeave() (over bool) {
 	return true
 }
 
+// unheard says that nobody will come: the start that has left this keeper behind was killed, mostly, before anybody was
+// told of it, and who asked for it has given up.
+func (k *keeper) unheard() bool {
+	return !k.heard && k.due(k.born.Add(k.Unheard)) && !k.promisedNow() && k.due(k.promised.Add(k.Promise)) && len(k.conns) == 0
+}
+
 // giveUpSocket unlinks under the start lock: no `start` can have found the
 // socket and not be seen here.
 func (k *keeper) giveUpSocket() {
@@ -95,11 +101,14 @@ func (k *keeper) giveUpSocket() {
 	} else {
 		defer lock.Close()
 	}
-	for _, m := range k.worker.leaves {
+	for _, m := range k.wishes() {
 		if why := k.stays(m.Request); why != "" {
 			k.answerLeave(why)
 			return
 		}
+	}
+	if len(k.wishes()) == 0 && !k.unheard() {
+		return // somebody has come while the lock was waited for
 	}
 	if err := rendezvous.Remove(k.path); err != nil {
 		k.log("error", "unlinking the socket: %v", err)
@@ -113,9 +122,19 @@ func (k *keeper) giveUpSocket() {
 	crash.Here("keeper-leave", "", crash.AfterAnswer)
 }
 
+// wishes are the worker's calls that want the keeper to leave.
+func (k *keeper) wishes() []protocol.Message {
+	if k.worker == nil {
+		return nil
+	}
+	return k.worker.leaves
+}
+
 func (k *keeper) answerLeave(failure string) {
-	for _, m := range k.worker.leaves {
+	for _, m := range k.wishes() {
 		k.reply(m.Call, failure, -1)
 	}
-	k.worker.leaves = nil
+	if k.worker != nil {
+		k.worker.leaves = nil
+	}
 }
