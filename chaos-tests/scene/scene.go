@@ -70,6 +70,7 @@ type player struct {
 	c      *harness.Container
 	tokens string // on the host, /tokens in the container
 	runs   map[string]*checker.Run
+	again  map[string]bool // execs whose start was asked for again: the Wait from before has failed with the first
 }
 
 const (
@@ -81,7 +82,7 @@ const (
 func (s Scene) Play(ctx context.Context, stage Stage) error {
 	p := &player{
 		Stage: stage, rec: real.NewRecorder(stage.H), tokens: filepath.Join(stage.H.Dir(), "tokens-"+stage.ID),
-		runs: map[string]*checker.Run{},
+		runs: map[string]*checker.Run{}, again: map[string]bool{},
 	}
 	if err := os.Mkdir(p.tokens, 0o700); err != nil {
 		return err
@@ -140,6 +141,7 @@ func (p *player) run(exec string, statuses ...uint32) *checker.Run {
 func (p *player) step(exec string, op checker.Op, ask func(answer *checker.Call) error) error {
 	err := p.rec.Ask(p.target(exec), op, ask)
 	for tries := 1; err != nil && tries < 5 && p.Again != nil && p.Again(err); tries++ {
+		p.again[exec] = p.again[exec] || op == checker.OpStart
 		err = p.rec.Ask(p.target(exec), op, ask)
 	}
 	if p.Note != nil {

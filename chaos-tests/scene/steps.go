@@ -23,6 +23,11 @@ func (p *player) add(ctx context.Context, cfg harness.ExecConfig) (e *harness.Ex
 
 // wait waits for the end of an exec, and of its output, which is to be want.
 func (p *player) wait(ctx context.Context, e *harness.Exec, want string) error {
+	if p.again[e.ID()] {
+		if err := e.Load(ctx); err != nil {
+			return err
+		}
+	}
 	err := p.step(e.ID(), checker.OpWait, func(answer *checker.Call) error {
 		exit, err := e.AwaitExit(ctx)
 		answer.Status, answer.ExitedAt = exit.Code, exit.At
