@@ -36,13 +36,18 @@ func (r *Runc) kill(ctx context.Context, intent string, signal int, all bool) er
 }
 
 // Delete removes what the runtime keeps of a stopped container, with force of any
-// container, which it kills first. A container the runtime does not know is no error.
+// container, which it kills first. A container the runtime does not know is no error;
+// what one that was killed while creating it has left is removed then.
 func (r *Runc) Delete(ctx context.Context, intent string, force bool) error {
+	known := r.known()
 	err := r.run(ctx, intent, "delete", func(ctx context.Context, c *runc.Runc) error {
 		return c.Delete(ctx, r.ID, &runc.DeleteOpts{Force: force})
 	})
 	if errdefs.IsNotFound(err) {
-		return nil
+		err = nil
+	}
+	if err == nil && !known {
+		err = r.RemoveCgroup(ctx)
 	}
 	return err
 }

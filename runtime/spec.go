@@ -13,7 +13,8 @@ import (
 // Spec is the part of a bundle's config.json that perdure acts upon. The rest is the
 // runtime's business and is not parsed: specs of hundreds of KiB are usual.
 type Spec struct {
-	PrivatePIDNamespace bool // the container's processes all end with its init
+	PrivatePIDNamespace bool   // the container's processes all end with its init
+	CgroupsPath         string // as the client has chosen it; may be empty
 }
 
 // ReadSpec reads config.json of a bundle.
@@ -25,13 +26,14 @@ func ReadSpec(bundle string) (*Spec, error) {
 	}
 	var config struct {
 		Linux struct {
-			Namespaces []struct{ Type, Path string }
+			Namespaces  []struct{ Type, Path string }
+			CgroupsPath string
 		}
 	}
 	if err := json.Unmarshal(text, &config); err != nil {
 		return nil, fmt.Errorf("spec of bundle: %s: %w", path, err)
 	}
-	spec := &Spec{}
+	spec := &Spec{CgroupsPath: config.Linux.CgroupsPath}
 	for _, ns := range config.Linux.Namespaces {
 		if ns.Type == "pid" && ns.Path == "" {
 			spec.PrivatePIDNamespace = true

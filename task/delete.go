@@ -131,8 +131,6 @@ func (c *container) deleteExec(ctx context.Context, intent lifecycle.Record) (in
 }
 
 func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (int, error) {
-	c.drain(ctx, "")
-	crash.Here(string(lifecycle.OpDelete), "", crash.AfterDrain)
 	if err := c.runc.Delete(ctx, intent.IntentName(), true); err != nil {
 		return 0, err
 	}
@@ -140,6 +138,8 @@ func (c *container) deleteInit(ctx context.Context, intent lifecycle.Record) (in
 	if err := c.awaitEnd(ctx); err != nil {
 		return 0, err
 	}
+	c.drain(ctx, "") // now: an init that was never started has kept its output open
+	crash.Here(string(lifecycle.OpDelete), "", crash.AfterDrain)
 	for _, exec := range c.state().execIDs() {
 		if err := c.closeStreams(exec); err != nil {
 			return 0, err

@@ -228,7 +228,7 @@ func removeFromRuntime(ctx context.Context, meta store.Meta) (killed int, err er
 	})
 	st, err := runc.State(ctx)
 	if errdefs.IsNotFound(err) {
-		return 0, nil
+		return 0, runc.RemoveCgroup(ctx)
 	}
 	if err == nil && st.Status != "stopped" {
 		killed = st.Pid

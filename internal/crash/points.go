@@ -126,7 +126,7 @@ func workers() []steps {
 		{"sweep", []Position{BeforeEffect, AfterEffect}, nil},
 		{"exit", []Position{BeforeRecord, AfterRecord, AfterFile, AfterAck}, []Position{BeforeRecord}},
 		{"oom", []Position{BeforeRecord, AfterRecord}, nil},
-		{"delete", append(command(AfterDrain, AfterRuntime, AfterStreams), AfterPublish, AfterSpool, BeforeRelease, AfterRelease), fails},
+		{"delete", append(command(AfterRuntime, AfterDrain, AfterStreams), AfterPublish, AfterSpool, BeforeRelease, AfterRelease), fails},
 		{"undo", []Position{AfterRuntime, AfterStreams}, nil},
 		{"forget", []Position{AfterClose, AfterRecords, AfterRelease}, nil},
 		{"publish", []Position{BeforeEffect, BeforeAck, AfterAck}, []Position{BeforeEffect, BeforeAck}},
