@@ -51,6 +51,21 @@ func TestProcessIdentity(t *testing.T) {
 	}
 }
 
+// TestOnlyAChildIsIdentified: a pid that is by now that of another parent's process is not the one that was brought up.
+func TestOnlyAChildIsIdentified(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	must(t, cmd.Start())
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	start, err := StartTime(cmd.Process.Pid)
+	must(t, err)
+	if child, err := ChildStartTime(cmd.Process.Pid, os.Getpid()); err != nil || child != start {
+		t.Errorf("our child: %d, %v; want %d", child, err, start)
+	}
+	if _, err := ChildStartTime(cmd.Process.Pid, os.Getppid()); !errdefs.IsNotFound(err) {
+		t.Errorf("as another's child: %v", err)
+	}
+}
+
 func TestStartTimeWithOddCommandName(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `printf ') Z 1 2 (' >/proc/self/comm; echo; read x`)
 	in, err := cmd.StdinPipe()
