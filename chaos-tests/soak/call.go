@@ -96,6 +96,8 @@ const (
 //
 //   - containerd was killed: gRPC's Unavailable or Canceled.
 //   - the disk was full: the kernel's words for that, from whoever met it first. Nothing has happened then.
+//   - the disk was full until a moment ago: the same, from a recovery that is tried again in a while.
+//   - the disk was full: a start of an exec whose runc could write neither its log nor its pidfile.
 //   - runc was killed: any error of a call that has used it, which says that it was killed.
 //   - runc gave up to freeze a cgroup, in its own words: version 1.1.5 tries so often only, and with cgroup v1 a process that
 //     is just being forked is in its way. Nothing has happened then.
@@ -110,6 +112,11 @@ func (l *life) excuse(a answer, daemon int) string {
 		return containerdKilled
 	case strings.Contains(a.Message, "no space left on device") && touched(faultDisk):
 		return fullDisk
+	case a.code == codes.Unavailable && strings.Contains(a.Message, "no space left on device") && strings.Contains(a.Message, "it is tried again") &&
+		len(l.s.faults.during(l.slot, a.Began-min(a.Began, uint64(settleAgain.Microseconds())), a.Ended, faultDisk)) > 0:
+		return fullDisk
+	case strings.Contains(a.Message, withoutWords) && touched(faultDisk):
+		return "runc could not write"
 	case killed(a.Message) && touched(faultRuncKill):
 		return "runc was killed"
 	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
@@ -123,10 +130,17 @@ func (l *life) excuse(a answer, daemon int) string {
 // unexpected is the violation of a call that was refused without a reason.
 func unexpected(a answer) error { return fmt.Errorf("an answer that nothing explains: %s", a) }
 
+// settleAgain is how long after its cause has gone a recovery may still say that it is in trouble.
+const settleAgain = 15 * time.Second
+
 // killed says whether an error tells of a runc that SIGKILL has ended.
 func killed(message string) bool {
-	return strings.Contains(message, "signal: killed") || strings.Contains(message, "exit status 137")
+	return strings.Contains(message, "signal: killed") || strings.Contains(message, "exit status 137") ||
+		strings.Contains(message, withoutWords)
 }
+
+// withoutWords is said of an exec that may have run.
+const withoutWords = "the runtime ended without a word"
 
 // settle makes a call until it is answered: where a fault has taken the answer it looks whether it has happened, and
 // asks again if it has not. What it returns is ok, or refused without trouble.
