@@ -1,0 +1,2 @@
+// Package simulation is perdure's worker in a world that is simulated.
+package simulation

@@ -1,0 +1,209 @@
+//go:build crashpoints
+
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"perdure/internal/crash"
+)
+
+// bounds say how far the exhaustive part goes.
+type bounds struct {
+	events     int // most things that happen beside one crash, at every time and in every order
+	pairEvents int // and beside two
+	pairs      func(private, reverse bool) bool
+	faults     bool // a crash at every step beside every fault as well
+}
+
+// The bounds of make test, and those of PERDURE_SIM=full.
+var (
+	usual = bounds{events: 1, pairs: func(private, reverse bool) bool { return private == reverse }}
+	full  = bounds{events: 3, pairEvents: 1, pairs: func(bool, bool) bool { return true }, faults: true}
+)
+
+const (
+	boundsEnv = "PERDURE_SIM"
+	onlyEnv   = "PERDURE_SIM_ONLY"  // scenarios, where not all of them
+	shardEnv  = "PERDURE_SIM_SHARD" // i/n/file: this process does every n-th part from i on and writes what it has found
+)
+
+// unreachable are the worker's crash points that the simulation does not come to, and why. Real workers are killed at them
+// in chaos-tests/matrix.
+var unreachable = map[string]string{}
+
+// TestExhaustive kills the worker at every step of every operation, and at every step after that, within the bounds.
+func TestExhaustive(t *testing.T) {
+	if os.Getenv(shardEnv) != "" || os.Getenv(caseEnv) != "" {
+		t.Skip("this process does a part, or one case")
+	}
+	r := inShards(t, runtime.NumCPU())
+	for i, f := range r.Failed {
+		if i == 5 {
+			t.Errorf("and %d more cases", len(r.Failed)-i)
+			break
+		}
+		t.Error(f)
+	}
+	for _, point := range crash.Of(crash.Worker) {
+		why, known := unreachable[point]
+		switch n := r.Killed[point]; {
+		case n == 0 && !known:
+			t.Errorf("no worker was killed at %s (it was passed %d times)", point, r.Reached[point])
+		case n > 0 && known:
+			t.Errorf("%s is said to be out of reach (%s), and a worker was killed at it", point, why)
+		}
+	}
+	fmt.Println("simulation:", r)
+}
+
+// inShards runs the parts in processes of their own: the hook of the crash points is one per process.
+func inShards(t *testing.T, n int) *report {
+	dir := t.TempDir()
+	all := newReport()
+	var merging sync.Mutex
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			file := filepath.Join(dir, fmt.Sprint(i))
+			cmd := exec.Command(os.Args[0], "-test.run=^TestShard$", "-test.timeout=0")
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d/%s", shardEnv, i, n, file), "GOMAXPROCS=1")
+			out, err := cmd.CombinedOutput()
+			part := newReport()
+			data, failed := os.ReadFile(file)
+			if failed == nil {
+				failed = json.Unmarshal(data, part)
+			}
+			merging.Lock()
+			defer merging.Unlock()
+			if err != nil || failed != nil {
+				t.Errorf("part %d: %v, %v\n%s", i, err, failed, tail(out, 8<<10))
+			}
+			all.merge(part)
+		})
+	}
+	running.Wait()
+	return all
+}
+
+func tail(text []byte, n int) []byte { return text[max(0, len(text)-n):] }
+
+// TestShard is one of TestExhaustive's processes.
+func TestShard(t *testing.T) {
+	var i, n int
+	var file string
+	if _, err := fmt.Sscanf(strings.ReplaceAll(os.Getenv(shardEnv), "/", " "), "%d %d", &i, &n); err != nil {
+		t.Skip("only as a part of TestExhaustive")
+	}
+	file = strings.SplitN(os.Getenv(shardEnv), "/", 3)[2]
+	debug.SetGCPercent(800) // cases are short, and memory is there
+	b := usual
+	if os.Getenv(boundsEnv) == "full" {
+		b = full
+	}
+	r := newReport()
+	for j, part := range parts() {
+		if j%n == i {
+			explore(t, part, b, r)
+		}
+	}
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// parts are the plans without crashes: every operation in every variant.
+func parts() []plan {
+	var parts []plan
+	only := strings.Fields(os.Getenv(onlyEnv))
+	for _, s := range scenarios {
+		if len(only) > 0 && !slices.Contains(only, s.name) {
+			continue
+		}
+		for _, private := range []bool{false, true} {
+			for _, reverse := range []bool{false, true} {
+				parts = append(parts, plan{Scenario: s.name, Private: private, Reverse: reverse})
+			}
+		}
+	}
+	return parts
+}
+
+// explore runs all cases of a part.
+func explore(t *testing.T, part plan, b bounds, r *report) {
+	ends := map[uint64]bool{}
+	for _, events := range placements([]string{execExits, initExits, oomKills}, []string{before, atCrash, whileDead, after}) {
+		if len(events) > b.events {
+			continue
+		}
+		p := part
+		p.Events = events
+		pairs := b.pairs(part.Private, part.Reverse) && len(events) <= b.pairEvents
+		exploreCrashes(t, p, r, ends, len(events) > 0, pairs)
+	}
+	for _, fault := range faultsOf(t, part, r) {
+		p := part
+		p.Fault = fault
+		if b.faults {
+			exploreCrashes(t, p, r, ends, true, false)
+		} else {
+			run(t, p, r)
+		}
+	}
+}
+
+// exploreCrashes runs a plan without a crash, with one at each turn, and with a second one at each turn after that.
+// Where sparse is set, and for second crashes, turns that leave the same world as the one before are left out.
+func exploreCrashes(t *testing.T, p plan, r *report, ends map[uint64]bool, sparse, pairs bool) {
+	base := run(t, p, r)
+	for k := range base.turns {
+		if sparse && k > 0 && base.world.marks[k] == base.world.marks[k-1] {
+			continue
+		}
+		p.Crashes = []int{k}
+		one := runUntil(t, p, r, ends)
+		if one.world.known || !pairs {
+			continue
+		}
+		for l := k + 1; l < one.turns; l++ {
+			if l > k+1 && one.world.marks[l] == one.world.marks[l-1] {
+				continue
+			}
+			p.Crashes = []int{k, l}
+			runUntil(t, p, r, ends)
+		}
+	}
+}
+
+// faultsOf are the scenario's own, and an error at each of the operation's steps that can fail.
+func faultsOf(t *testing.T, part plan, r *report) []string {
+	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == part.Scenario })
+	faults := slices.Clone(scenarios[i].faults)
+	passed := newReport()
+	run(t, part, passed)
+	failing := map[string]bool{}
+	for _, p := range crash.Points() {
+		failing[p.Name] = p.Fails
+	}
+	for _, point := range slices.Sorted(maps.Keys(passed.Passed)) {
+		if failing[point] {
+			faults = append(faults, errorAt+point)
+		}
+	}
+	return faults
+}

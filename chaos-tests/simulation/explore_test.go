@@ -1,0 +1,117 @@
+//go:build crashpoints
+
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/containerd/log"
+
+	"perdure/internal/crash"
+)
+
+const caseEnv = "PERDURE_SIM_CASE"
+
+// outcome of one case.
+type outcome struct {
+	wrong []string
+	turns int // of the operation, without what is before and after it
+	world *world
+}
+
+// run lives one case in a bubble of its own.
+func run(t *testing.T, p plan, r *report) outcome { return runUntil(t, p, r, nil) }
+
+// runUntil is run that stops where everything that follows is known.
+func runUntil(t *testing.T, p plan, r *report, ends map[uint64]bool) outcome {
+	t.Helper()
+	var o outcome
+	top, err := os.MkdirTemp(scratch(), "perdure-sim-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(top)
+	dir := filepath.Join(top, "bundles")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(p, dir, r)
+		w.ends, w.marking = ends, true
+		i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == p.Scenario })
+		if i < 0 {
+			t.Fatalf("no scenario %q", p.Scenario)
+		}
+		o.wrong = w.live(scenarios[i])
+		o.turns, o.world = w.turns, w
+		crash.Hook = nil
+	})
+	r.Cases++
+	if len(o.wrong) > 0 {
+		r.Failed = append(r.Failed, failure{p, o.wrong, o.world.trace})
+	}
+	return o
+}
+
+// scratch is memory where there is some: the journals are small and many.
+func scratch() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+func TestMain(m *testing.M) {
+	log.L.Logger.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// TestCase repeats one case, with all of its trace.
+func TestCase(t *testing.T) {
+	text := os.Getenv(caseEnv)
+	if text == "" {
+		t.Skip("no case is given in " + caseEnv)
+	}
+	if os.Getenv("PERDURE_SIM_LOG") != "" {
+		log.L.Logger.SetOutput(os.Stderr)
+		_ = log.SetLevel("debug")
+	}
+	var p plan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	o := run(t, p, newReport())
+	for _, line := range o.world.trace {
+		fmt.Println(line)
+	}
+	for _, wrong := range o.wrong {
+		t.Error(wrong)
+	}
+}
+
+// TestBase: every operation, without a crash, is as it should be, and the same twice.
+func TestBase(t *testing.T) {
+	r := newReport()
+	for _, s := range scenarios {
+		for _, private := range []bool{false, true} {
+			for _, reverse := range []bool{false, true} {
+				p := plan{Scenario: s.name, Private: private, Reverse: reverse}
+				first, second := run(t, p, r), run(t, p, r)
+				if a, b := first.world.traceHash(), second.world.traceHash(); a != b {
+					t.Errorf("%s: twice the same, and two traces: %x, %x", p, a, b)
+				}
+			}
+		}
+	}
+	for _, f := range r.Failed {
+		t.Error(f)
+	}
+	t.Log(r)
+}
