@@ -79,6 +79,12 @@ func (l *life) may(exec string, after, before uint64, ops ...Op) bool {
 	})
 }
 
+// abandoned says that a Delete of the init was not seen answered: mostly because the keeper was killed. containerd then
+// tells the end of the task by itself, and knows nothing of execs.
+func (l *life) abandoned() bool {
+	return slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == "" && c.Op == OpDelete && c.Code == Unanswered })
+}
+
 // gone says whether the process may have been deleted before a tick.
 func (l *life) gone(exec string, before uint64) bool {
 	return l.may("", 0, before, OpDelete) || exec != "" && l.may(exec, 0, before, OpDelete)

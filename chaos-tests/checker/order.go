@@ -38,7 +38,8 @@ type seen struct {
 	execs  map[string]map[string]bool
 	paused bool
 
-	abandoned bool // no Create was answered: containerd tells the end of a task that was not to be
+	stillborn bool // no Create was answered: containerd tells the end of a task that was not to be
+	abandoned bool // see life.abandoned
 }
 
 func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
@@ -46,7 +47,8 @@ func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
 func eventOrder(l *life) []error {
 	var errs []error
 	s := seen{names: map[string]Event{}, execs: map[string]map[string]bool{}}
-	s.abandoned = len(l.answered("", OpCreate)) == 0 && l.may("", 0, math.MaxUint64, OpCreate)
+	s.abandoned = l.abandoned()
+	s.stillborn = len(l.answered("", OpCreate)) == 0 && l.may("", 0, math.MaxUint64, OpCreate)
 	for _, e := range arrivals(l.events) {
 		if why := s.refuses(e); why != "" {
 			errs = append(errs, fmt.Errorf("%s, %s", e, why))
@@ -65,7 +67,7 @@ func (s *seen) refuses(e Event) string {
 		return "after " + s.names["delete"].String()
 	case exited && e.Name != "delete":
 		return "after " + exit.String()
-	case e.Name != "create" && !s.has("create") && !(s.abandoned && e.Exec == "" && (e.Name == "exit" || e.Name == "delete")):
+	case e.Name != "create" && !s.has("create") && !(s.stillborn && e.Exec == "" && (e.Name == "exit" || e.Name == "delete")):
 		return "before the create"
 	}
 	switch own := s.execs[e.Exec]; e.Name {
@@ -107,7 +109,7 @@ func (s *seen) exitRefused(e Event, own map[string]bool) string {
 		return ""
 	}
 	for _, exec := range sortedKeys(s.execs) {
-		if has := s.execs[exec]; has["exec-started"] && !has["exit"] {
+		if has := s.execs[exec]; has["exec-started"] && !has["exit"] && !s.abandoned {
 			return "before the exit of exec " + exec
 		}
 	}
@@ -139,12 +141,11 @@ func sortedKeys(m map[string]map[string]bool) []string {
 func afterDelete(l *life) []error {
 	var errs []error
 	deleted := -1
-	abandoned := slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == "" && c.Op == OpDelete && c.Code == Unanswered })
 	for i, e := range l.events {
 		switch {
 		case deleted < 0 && e.Name == "delete" && e.Exec == "":
 			deleted = i
-		case deleted < 0 || e.Name == "delete" || abandoned && e.Name == "exit":
+		case deleted < 0 || e.Name == "delete" || l.abandoned() && e.Name == "exit":
 		case slices.ContainsFunc(l.events[:deleted], func(f Event) bool { return f.Target == e.Target && f.Name == e.Name && f.Raw == e.Raw }):
 			errs = append(errs, fmt.Errorf("%s came again after %s", e, l.events[deleted]))
 		}

@@ -44,10 +44,15 @@ func killWorker(ctx context.Context, s *scene) { _, _ = s.c.KillWorker(ctx) }
 
 func endInit(_ context.Context, s *scene) { harness.Check(s.t, s.c.SignalInit(unix.SIGTERM)) }
 
-func runExec(ctx context.Context, s *scene) { _, _ = s.c.Sh(ctx, "e", s.token("exec")+"exit 3") }
+func runExec(ctx context.Context, s *scene) {
+	e, err := s.rec.Exec(ctx, s.life, s.c, harness.ExecConfig{ID: "e", Args: harness.Shell(s.token("exec") + "exit 3")})
+	if err == nil {
+		_, _ = e.Finish(ctx)
+	}
+}
 
 func terminalExec(ctx context.Context, s *scene) {
-	_, _ = s.c.Exec(ctx, harness.ExecConfig{ID: "e", Args: harness.Shell("exit 3"), Terminal: true})
+	_, _ = s.rec.Exec(ctx, s.life, s.c, harness.ExecConfig{ID: "e", Args: harness.Shell("exit 3"), Terminal: true})
 }
 
 // running are the deaths of a keeper whose container runs.

@@ -39,7 +39,7 @@ var situations = []situation{
 	}, killedByDelete},
 	{"running with an exec", func(ctx context.Context, s *scene) {
 		s.run(ctx, true)
-		_, err := s.c.Exec(ctx, harness.ExecConfig{ID: "e", Args: harness.Sleep()})
+		_, err := s.rec.Exec(ctx, s.life, s.c, harness.ExecConfig{ID: "e", Args: harness.Sleep()})
 		harness.Check(s.t, err)
 	}, killedByDelete},
 }

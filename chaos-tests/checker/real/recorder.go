@@ -60,6 +60,25 @@ func (r *Recorder) Start(ctx context.Context, of checker.Target, c *harness.Cont
 	return r.Ask(of, checker.OpStart, func(*checker.Call) error { return c.Task.Start(ctx) })
 }
 
+// Exec adds an exec and starts it.
+func (r *Recorder) Exec(ctx context.Context, of checker.Target, c *harness.Container, cfg harness.ExecConfig) (e *harness.Exec, err error) {
+	of.Exec = cfg.ID
+	err = r.Ask(of, checker.OpExec, func(*checker.Call) error {
+		e, err = c.AddExec(ctx, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, r.Ask(of, checker.OpStart, func(answer *checker.Call) error {
+		err := e.Start(ctx)
+		if err == nil {
+			answer.Pid = int(e.Pid())
+		}
+		return err
+	})
+}
+
 // Pause freezes the container.
 func (r *Recorder) Pause(ctx context.Context, of checker.Target, c *harness.Container) error {
 	return r.Ask(of, checker.OpPause, func(*checker.Call) error { return c.Task.Pause(ctx) })
