@@ -83,8 +83,12 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	outcome, err = c.conclude(concluding, outcome)
 	if err != nil && !c.isGone() {
 		// The effect is in the world and its outcome is not in the journal: that
-		// is what recovery is for.
+		// is what recovery is for, and only the next worker can tell the client.
 		c.svc.fail(fmt.Errorf("container %s: conclude %s: %w", c.id, cmd.op, err))
+		select {
+		case <-c.stopped:
+		case <-ctx.Done():
+		}
 	}
 	return outcome, err
 }
