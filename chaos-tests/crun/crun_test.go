@@ -7,9 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +14,6 @@ import (
 
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 
 	"perdure/chaos-tests/harness"
@@ -29,24 +24,6 @@ const (
 	testLimit = 2 * time.Minute
 )
 
-// crun finds the binary. crun 1.8.1 refuses cgroups in hybrid mode, so it is shown
-// none of version 2 where there are both.
-func crun(t *testing.T) *runcoptions.Options {
-	t.Helper()
-	path, err := exec.LookPath("crun")
-	if err != nil {
-		t.Skip("needs crun: apt-get install crun")
-	}
-	const unified = "/sys/fs/cgroup/unified"
-	if _, err := os.Stat(unified); err != nil {
-		return &runcoptions.Options{BinaryName: path}
-	}
-	wrapper := filepath.Join(t.TempDir(), "crun")
-	script := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'umount %s; exec %s \"$@\"' crun \"$@\"\n", unified, path)
-	harness.Check(t, os.WriteFile(wrapper, []byte(script), 0o755))
-	return &runcoptions.Options{BinaryName: wrapper}
-}
-
 // scene is a container of crun's that runs.
 type scene struct {
 	h       *harness.Harness
@@ -55,20 +32,13 @@ type scene struct {
 
 func newScene(t *testing.T) scene {
 	t.Helper()
-	options := crun(t) // before the harness, whose clean-up needs it
+	options := harness.Crun(t) // before the harness, whose clean-up needs it
 	return scene{harness.New(t), options}
 }
 
 func (s scene) create(ctx context.Context, id string, cfg harness.Config) (*harness.Container, error) {
-	cfg.Options, cfg.Spec = s.options, append(cfg.Spec, oldSpec)
+	cfg.Options, cfg.Spec = s.options, append(cfg.Spec, harness.CrunSpec)
 	return s.h.Create(ctx, id, cfg)
-}
-
-// oldSpec: crun 1.8.1 refuses the version that containerd 2.4.2 writes into a spec
-// ("unknown version specified"), whatever the shim.
-func oldSpec(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-	s.Version = "1.0.2"
-	return nil
 }
 
 func (s scene) run(ctx context.Context, t *testing.T, id string, cfg harness.Config) *harness.Container {

@@ -23,6 +23,10 @@ type plan struct {
 	jobs  map[string]job
 }
 
+func newPlan() *plan {
+	return &plan{first: map[string]job{}, after: map[string][]string{}, jobs: map[string]job{}}
+}
+
 // TestPoints is the matrix: every operation at every point, and every pair.
 func TestPoints(t *testing.T) {
 	c := newCompany(t)
@@ -31,7 +35,7 @@ func TestPoints(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	p := &plan{first: map[string]job{}, after: map[string][]string{}, jobs: map[string]job{}}
+	p := newPlan()
 	c.all(lives(), p.learn)
 	singles := p.singles()
 	c.all(singles, p.follow)

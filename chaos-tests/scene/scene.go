@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -61,6 +62,14 @@ type Stage struct {
 	Spec     []oci.SpecOpts   // applied last
 	Note     func(string)     // is told of each step that is over; nil: nobody is
 	Again    func(error) bool // whether a call that ended so is made again; nil: none is
+	// Repeats says that a call which is made again may find that it was done the first time.
+	Repeats bool
+	// Lossy says that the runtime is killed: of a process that it has just started nothing may be known.
+	Lossy bool
+	// Restarts says that containerd is: before a call is made again the container is loaded.
+	Restarts bool
+	// Pause, where there is one, is called between two steps.
+	Pause func()
 }
 
 // player plays one scene.
@@ -70,6 +79,7 @@ type player struct {
 	c      *harness.Container
 	tokens string // on the host, /tokens in the container
 	runs   map[string]*checker.Run
+	execs  map[string]*harness.Exec
 	again  map[string]bool // execs whose start was asked for again: the Wait from before has failed with the first
 }
 
@@ -82,7 +92,7 @@ const (
 func (s Scene) Play(ctx context.Context, stage Stage) error {
 	p := &player{
 		Stage: stage, rec: real.NewRecorder(stage.H), tokens: filepath.Join(stage.H.Dir(), "tokens-"+stage.ID),
-		runs: map[string]*checker.Run{}, again: map[string]bool{},
+		runs: map[string]*checker.Run{}, again: map[string]bool{}, execs: map[string]*harness.Exec{},
 	}
 	if err := os.Mkdir(p.tokens, 0o700); err != nil {
 		return err
@@ -92,14 +102,38 @@ func (s Scene) Play(ctx context.Context, stage Stage) error {
 		err = p.judge()
 	}
 	if p.c != nil && err == nil {
-		err = p.c.Remove(ctx)
+		p.pause()
+		if err = p.reload(); err == nil {
+			err = p.c.Remove(ctx)
+		}
 	}
 	return errors.Join(err, os.RemoveAll(p.tokens))
+}
+
+func (p *player) pause() {
+	if p.Pause != nil {
+		p.Pause()
+	}
+}
+
+// done says that an operation is refused because it was done.
+func done(op checker.Op, err error) bool {
+	switch op {
+	case checker.OpKill, checker.OpDelete:
+		return errdefs.IsNotFound(err)
+	case checker.OpExec:
+		return errdefs.IsAlreadyExists(err)
+	}
+	return errdefs.IsFailedPrecondition(err)
 }
 
 // judge has what was seen checked.
 func (p *player) judge() error {
 	for exec, run := range p.runs {
+		run.Unknowable = p.Lossy
+		for i := range run.Streams {
+			run.Streams[i].Partial = p.Lossy
+		}
 		if run.Starts != checker.NotCounted {
 			text, err := os.ReadFile(filepath.Join(p.tokens, nameOf(exec)))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -113,6 +147,9 @@ func (p *player) judge() error {
 		return err
 	}
 	history, err := p.rec.Over(p.ID)
+	if p.Restarts {
+		lastLife(&history)
+	}
 	return errors.Join(append(checker.Check(history), err)...)
 }
 
@@ -144,10 +181,16 @@ func (p *player) step(exec string, op checker.Op, ask func(answer *checker.Call)
 
 // unrecorded is step for a call that the checkers are not to know of.
 func (p *player) unrecorded(exec string, op checker.Op, ask func() error) error {
+	p.pause()
 	err := ask()
 	for tries := 1; err != nil && tries < 5 && p.Again != nil && p.Again(err); tries++ {
-		p.again[exec] = p.again[exec] || op == checker.OpStart
-		err = ask()
+		p.again[exec] = p.again[exec] || op == checker.OpStart || p.Restarts
+		if err = p.reload(); err == nil {
+			err = ask()
+		}
+		if p.Repeats && done(op, err) {
+			err = nil
+		}
 	}
 	if p.Note != nil {
 		p.Note(fmt.Sprintf("- %s %s", op, nameOf(exec)))
@@ -166,8 +209,8 @@ func (p *player) create(ctx context.Context, cfg harness.Config) error {
 	return p.step("", checker.OpCreate, func(answer *checker.Call) (err error) {
 		if p.c == nil {
 			p.c, err = p.H.Create(ctx, p.ID, cfg)
-		} else if p.c.Task == nil {
-			err = p.c.CreateTask(ctx, cfg)
+		} else {
+			err = p.createAgain(ctx, cfg)
 		}
 		if err == nil {
 			answer.Pid = int(p.c.Task.Pid())

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
 
 	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/harness"
@@ -16,8 +17,14 @@ import (
 func (p *player) add(ctx context.Context, cfg harness.ExecConfig) (e *harness.Exec, err error) {
 	err = p.step(cfg.ID, checker.OpExec, func(*checker.Call) error {
 		e, err = p.c.AddExec(ctx, cfg)
+		if p.Restarts && errdefs.IsAlreadyExists(err) {
+			e, err = p.addAnew(ctx, cfg)
+		}
 		return err
 	})
+	if err == nil {
+		p.execs[cfg.ID] = e
+	}
 	return e, err
 }
 
@@ -44,6 +51,7 @@ func (p *player) wait(ctx context.Context, e *harness.Exec, want string) error {
 }
 
 func (p *player) remove(ctx context.Context, e *harness.Exec) error {
+	defer delete(p.execs, e.ID())
 	return p.step(e.ID(), checker.OpDelete, func(answer *checker.Call) error {
 		exit, err := e.Delete(ctx)
 		if err == nil {
