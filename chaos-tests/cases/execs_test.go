@@ -1,5 +1,3 @@
-// Package cases holds public bug reports about shims that are about a container's processes, turned into what must
-// hold here. Others are in the package of their subject: 10 in cgroups, 17 and 18 in stdio, 19 in api.
 package cases
 
 import (

@@ -165,6 +165,11 @@ func (s *scene) judge(init truth) {
 	_, err := s.h.Events.Await(limit, s.id, "delete")
 	harness.Check(s.t, err)
 	s.rec.Note(run)
+	exec := checker.Run{Target: s.life, Starts: s.starts("exec")}
+	if exec.Exec = "e"; exec.Starts == 0 {
+		exec.Starts = checker.NotCounted // it may have been killed before it could say so
+	}
+	s.rec.Note(exec)
 	h, err := s.rec.Over(s.id)
 	harness.Check(s.t, err)
 	for _, err := range checker.Check(h) {
