@@ -128,7 +128,9 @@ func (c *container) exitOf(v *view, exec string, req request) (*lifecycle.Exit, 
 				continue
 			}
 			answer, err := decodeParams[deleteAnswer](r.Answer)
-			return &lifecycle.Exit{Status: answer.Status, At: answer.At}, err
+			if err != nil || !answer.At.IsZero() { // one that was never started has no exit, and 0 would be invented
+				return &lifecycle.Exit{Status: answer.Status, At: answer.At}, err
+			}
 		}
 	}
 	return nil, errorf(errdefs.ErrNotFound, "container %s: %s: not found", c.id, processName(exec))

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"perdure/store"
 	"perdure/store/lifecycle"
 )
@@ -60,5 +62,17 @@ func TestWaitMissesNoExit(t *testing.T) {
 	exit, err := c.awaitExit(context.Background(), late, "e")
 	if err != nil || exit.Status != 7 {
 		t.Errorf("got %+v, %v; want status 7", exit, err)
+	}
+}
+
+// TestWaitInventsNoExit: a replayed Wait for an exec that was deleted without ever having been started finds nothing. It
+// was answered with status 0 at no time.
+func TestWaitInventsNoExit(t *testing.T) {
+	deleted := lifecycle.Record{Op: lifecycle.OpDelete, Exec: "e", Phase: lifecycle.Done, Answer: []byte(`{"pid":0,"status":0,"at":"0001-01-01T00:00:00Z"}`)}
+	v := &view{Container: &lifecycle.Container{Answers: map[uint64]lifecycle.Record{5: deleted}}}
+	c := &container{id: "web"}
+	exit, err := c.exitOf(v, "e", request{number: 3, replay: true})
+	if exit != nil || !errdefs.IsNotFound(err) {
+		t.Errorf("got %+v, %v; want NotFound", exit, err)
 	}
 }
