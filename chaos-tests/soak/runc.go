@@ -77,7 +77,11 @@ func numbers(dir string) ([]int, error) {
 func (s *soak) runcOf(pid int) *call {
 	const variable = "PERDURE_INTENT="
 	var c call
-	is := func(proc.Process) bool {
+	is := func(p proc.Process) bool {
+		// What a runc has forked has its environment for a while, and is no runc.
+		if parent, err := proc.Read(p.Parent); err != nil || !proc.IsWorker(parent) {
+			return false
+		}
 		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 		if err != nil {
 			return false
