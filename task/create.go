@@ -313,8 +313,13 @@ func (c *container) untilGivenUp(ctx context.Context) (context.Context, context.
 // undoCreate removes what a create that failed, or was cut off, left in the
 // world. It can be repeated.
 func (c *container) undoCreate(ctx context.Context) error {
+	const intent = "undo-create"
 	var errs []error
-	if err := c.runc.Delete(ctx, "undo-create", true); err != nil {
+	// One that an earlier worker began would remove what the next create has made by then.
+	if err := c.runc.WaitOrphans(ctx, intent); err != nil {
+		errs = append(errs, fmt.Errorf("wait for an earlier removal: %w", err))
+	}
+	if err := c.runc.Delete(ctx, intent, true); err != nil {
 		errs = append(errs, fmt.Errorf("remove from the runtime: %w", err))
 	}
 	crash.Here("undo", "", crash.AfterRuntime)
