@@ -169,6 +169,9 @@ func (w *world) settleSometimes() {
 // finish ends what is there as a client would.
 func (w *world) finish() {
 	w.settle()
+	if w.faults.any() {
+		w.pass(5 * time.Second) // what has failed is tried again
+	}
 	w.look("c")
 	for _, id := range w.ids() {
 		if w.gone[id] || !w.exists(id) {
