@@ -84,7 +84,7 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 // it has logged no error. It is the answer of a call whose worker has died, too. Of a dump
 // or restore CheckpointError and RestoreError say more.
 func (r *Runc) LoggedError(intent, op string) error {
-	text, logged := r.IntentError(intent)
+	text, logged := r.lastWords(intent)
 	if !logged {
 		return nil
 	}

@@ -80,6 +80,7 @@ func TestIntentErrorIsTheLastErrorOfTheLog(t *testing.T) {
 		"warning":    {`{"level":"warning","msg":"w"}` + "\n", "", false},
 		"last":       {`{"level":"error","msg":"a"}` + "\n" + `{"level":"error","msg":"b"}` + "\n" + `{"level":"warning","msg":"c"}` + "\n", "b", true},
 		"cut short":  {`{"level":"error","msg":"a"}` + "\n" + `{"level":"err`, "a", true},
+		"no pid":     {`{"level":"error","msg":"open /b/perdure/.i.pid: no space left on device"}` + "\n", "", false}, // it has run
 		"plain text": {"panic: oh\n" + `{"level":"error","msg":"a"}` + "\nmore\n", "a", true},
 	} {
 		must(t, os.WriteFile(r.file("i", "log"), []byte(c.log), 0o600))

@@ -42,9 +42,20 @@ func (r *Runc) PidFile(intent string) (int, bool) {
 	return pid, err == nil && pid > 0
 }
 
-// IntentError is the last error the runtime logged for an intent. It answers for a
-// call whose worker did not live to see its end.
+// IntentError is the last error the runtime logged for an intent, where it says that
+// nothing has run. It answers for a call whose worker did not live to see its end. That
+// the pid could not be written says nothing of the kind: runc and crun write it when the
+// process runs, and kill it then (runc 1.1.5, utils_linux.go).
 func (r *Runc) IntentError(intent string) (string, bool) {
+	text, logged := r.lastWords(intent)
+	if !logged || strings.Contains(text, filepath.Base(r.file(intent, "pid"))) {
+		return "", false
+	}
+	return text, true
+}
+
+// lastWords is the last error the runtime logged for an intent.
+func (r *Runc) lastWords(intent string) (string, bool) {
 	log, err := readTail(r.file(intent, "log"), errorTail)
 	if err != nil {
 		return "", false

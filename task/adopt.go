@@ -251,10 +251,15 @@ func (c *container) settleOpen(intent lifecycle.Record) error {
 // that they have when no worker dies.
 func (c *container) judge(ctx context.Context, intent lifecycle.Record) (lifecycle.Record, error) {
 	outcome, err := c.svc.Settle(ctx, intent, c.inspector())
-	if err == nil && outcome.Phase == lifecycle.Failed && outcome.Exit == nil {
-		if logged := c.logged(intent); logged != nil {
-			outcome.Error = journaledError(logged)
-		}
+	if err != nil || outcome.Phase != lifecycle.Failed {
+		return outcome, err
+	}
+	switch logged := c.logged(intent); {
+	case logged == nil:
+	case outcome.Exit == nil:
+		outcome.Error = journaledError(logged)
+	default:
+		outcome.Error.Message += ": " + logged.Error()
 	}
 	return outcome, err
 }

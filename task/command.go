@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -109,6 +110,9 @@ func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failur
 			return judged
 		case judged.Exit != nil:
 			outcome = judged
+			if why := failure.Error(); !strings.Contains(outcome.Error.Message, why) {
+				outcome.Error.Message += ": " + why
+			}
 		}
 	}
 	switch {
