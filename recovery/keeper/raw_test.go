@@ -3,6 +3,8 @@ package keeper_test
 import (
 	"net"
 	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +25,11 @@ func (w *fake) serveRaw() {
 }
 
 func (w *fake) misbehave(conn net.Conn) {
+	if w.is("read-one-die") {
+		_, _ = conn.Read(make([]byte, 1))
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	}
 	a := protocol.Assembler{Limit: protocol.MaxFrame}
 	var streams []uint32
 	buf := make([]byte, 1<<16)
@@ -50,11 +57,11 @@ func (w *fake) misbehave(conn net.Conn) {
 }
 
 func (w *fake) write(conn net.Conn, streams []uint32) {
-	ok := func(stream uint32) []byte {
-		data := protocol.AppendText(nil, 2, string(protocol.AppendText(nil, 1, "raw")))
-		b := protocol.AppendHeader(nil, protocol.Header{Length: uint32(len(data)), Stream: stream, Type: protocol.FrameResponse})
-		return append(b, data...)
+	answer := func(stream uint32, text string) []byte {
+		data := protocol.AppendText(nil, 2, string(protocol.AppendText(nil, 1, text)))
+		return frameOf(protocol.Header{Stream: stream, Type: protocol.FrameResponse}, data)
 	}
+	ok := func(stream uint32) []byte { return answer(stream, "raw") }
 	die := func(b []byte) {
 		if _, err := conn.Write(b); err != nil {
 			panic(err)
@@ -66,6 +73,12 @@ func (w *fake) write(conn net.Conn, streams []uint32) {
 	switch {
 	case w.is("answer-die") && len(streams) > 1:
 		die(append(ok(first), ok(streams[1])[:12]...))
+	case w.is("long-then-short") && len(streams) > 1:
+		// Of a client that does not read the keeper takes the long answer, and then no more.
+		_, _ = conn.Write(answer(first, strings.Repeat("x", 1<<20)))
+		w.taken(conn)
+		_, _ = conn.Write(ok(streams[1]))
+		w.say(event{Event: "noted"})
 	case w.is("garbage"):
 		_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 	case w.is("unknown-stream"):
@@ -76,5 +89,20 @@ func (w *fake) write(conn net.Conn, streams []uint32) {
 		b := ok(first)
 		b[8] = protocol.FrameData
 		_, _ = conn.Write(b)
+	}
+}
+
+// taken waits until the keeper has read everything that was written.
+func (w *fake) taken(conn net.Conn) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		panic(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for left := 1; left > 0; <-tick.C {
+		if err := raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }); err != nil {
+			panic(err)
+		}
 	}
 }

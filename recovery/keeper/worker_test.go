@@ -274,7 +274,8 @@ func (w *fake) methods() map[string]handler {
 			}
 			select {}
 		},
-		"Spawn": w.spawn,
+		"Spawn":             w.spawn,
+		"AcknowledgeAndDie": w.acknowledgeAndDie,
 		// Stopped starts a shell as runtimes are started, in a process group of its own.
 		"Stopped": func(_ context.Context, _ protocol.Call, in string) (string, error) {
 			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", in}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
