@@ -96,7 +96,8 @@ const (
 //
 //   - containerd was killed: gRPC's Unavailable or Canceled.
 //   - the disk was full: the kernel's words for that, from whoever met it first. Nothing has happened then.
-//   - the disk was full until a moment ago: the same, from a recovery that is tried again in a while.
+//   - the disk was full, or was until a moment ago: the same, from a recovery that cannot settle what is under way and is
+//     tried again. That may be the very call that asks, whose effect is in the world.
 //   - the disk was full: a start of an exec whose runc could write neither its log nor its pidfile.
 //   - runc was killed: any error of a call that has used it, which says that it was killed.
 //   - runc gave up to freeze a cgroup, in its own words: version 1.1.5 tries so often only, and with cgroup v1 a process that
@@ -105,15 +106,18 @@ const (
 //     itself waits 2 s only (io.containerd.timeout.task.state).
 func (l *life) excuse(a answer, daemon int) string {
 	touched := func(kinds ...faultKind) bool { return len(l.s.faults.during(l.slot, a.Began, a.Ended, kinds...)) > 0 }
+	lately := func(kind faultKind) bool {
+		from := a.Began - min(a.Began, uint64(settleAgain.Microseconds()))
+		return len(l.s.faults.during(l.slot, from, a.Ended, kind)) > 0
+	}
 	switch {
 	case errors.Is(l.ctx.Err(), context.Canceled):
 		return "the run is over"
 	case cut(a.code) && l.s.access.died(daemon):
 		return containerdKilled
-	case strings.Contains(a.Message, "no space left on device") && touched(faultDisk):
-		return fullDisk
-	case a.code == codes.Unavailable && strings.Contains(a.Message, "no space left on device") && strings.Contains(a.Message, "it is tried again") &&
-		len(l.s.faults.during(l.slot, a.Began-min(a.Began, uint64(settleAgain.Microseconds())), a.Ended, faultDisk)) > 0:
+	case strings.Contains(a.Message, notSettled) && strings.Contains(a.Message, noSpace) && lately(faultDisk):
+		return "the disk was full, and is not settled yet"
+	case strings.Contains(a.Message, noSpace) && touched(faultDisk):
 		return fullDisk
 	case strings.Contains(a.Message, withoutWords) && touched(faultDisk):
 		return "runc could not write"
@@ -139,8 +143,12 @@ func killed(message string) bool {
 		strings.Contains(message, withoutWords)
 }
 
-// withoutWords is said of an exec that may have run.
-const withoutWords = "the runtime ended without a word"
+// What errors say.
+const (
+	noSpace      = "no space left on device"                                    // ENOSPC
+	notSettled   = "is under way, and cannot be settled yet, it is tried again" // a recovery that is in trouble
+	withoutWords = "the runtime ended without a word"                           // of an exec that may have run
+)
 
 // settle makes a call until it is answered: where a fault has taken the answer it looks whether it has happened, and
 // asks again if it has not. What it returns is ok, or refused without trouble.
