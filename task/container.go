@@ -130,7 +130,7 @@ func (c *container) commit(events []store.Event, records ...lifecycle.Record) ([
 		}
 	}
 	if next.InitExitTold() && !before.InitExitTold() {
-		events = append(events, c.exitEvent("", next.Init))
+		events = append(events, exitEvent(c.id, "", next.Init))
 	}
 	written, state, err := c.journal.Commit(records, events)
 	if err != nil {

@@ -107,12 +107,12 @@ func (c *container) createEvent(pid uint32) *events.TaskCreate {
 
 // exitEvent tells the end of a process. The id of an init's exit event is the
 // container's (dockerd and containerd's client tell them apart by it).
-func (c *container) exitEvent(exec string, p lifecycle.ProcessState) store.Event {
+func exitEvent(container, exec string, p lifecycle.ProcessState) store.Event {
 	id := exec
 	if exec == "" {
-		id = c.id
+		id = container
 	}
 	return event(topicExit, p.Exit.At, &events.TaskExit{
-		ContainerID: c.id, ID: id, Pid: uint32(p.Process.Pid), ExitStatus: p.Exit.Status, ExitedAt: timestamppb.New(p.Exit.At),
+		ContainerID: container, ID: id, Pid: uint32(p.Process.Pid), ExitStatus: p.Exit.Status, ExitedAt: timestamppb.New(p.Exit.At),
 	})
 }

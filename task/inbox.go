@@ -116,7 +116,7 @@ func (c *container) commitExit(exec string, exit lifecycle.Exit, before ...lifec
 	}
 	ooms, events := c.untoldOOM(exec == "") // an init's exit is the last that is told
 	if exec != "" {
-		events = append(events, c.exitEvent(exec, p))
+		events = append(events, exitEvent(c.id, exec, p))
 	}
 	_, err := c.commit(events, slices.Concat(ooms, before, []lifecycle.Record{r})...)
 	if err == nil && len(ooms) > 0 {

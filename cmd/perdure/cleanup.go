@@ -197,6 +197,9 @@ func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 		return nil, fmt.Errorf("unmount rootfs: %w", err)
 	}
 	if journal != nil {
+		if err := task.EndUnseen(journal, time.Now()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 		publishRest(ctx, journal)
 	}
 	return resp, nil
