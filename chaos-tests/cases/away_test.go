@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/checker/real"
+	"perdure/chaos-tests/daemon"
 	"perdure/chaos-tests/harness"
 	"perdure/chaos-tests/proc"
 )
@@ -25,10 +28,11 @@ import (
 // killed; it is never "up" but dead, and there are never two inits for one id.
 func TestShimIsKilledWhileContainerdIsAway(t *testing.T) {
 	harness.NeedsPerdure(t)
-	h := harness.New(t)
+	worker, answers := recordingWorker(t)
+	h := harness.New(t, "PERDURE_WORKER="+worker)
 	ctx := h.Within(t, testLimit)
 	t.Run("its init has ended", func(t *testing.T) {
-		s := beginAway(ctx, t, h, "ended")
+		s := beginAway(ctx, t, h, answers, "ended")
 		harness.Check(t, s.c.SignalInit(unix.SIGTERM))
 		recorded := s.awaitRecord(ctx)
 		s.killShim(ctx)
@@ -36,7 +40,7 @@ func TestShimIsKilledWhileContainerdIsAway(t *testing.T) {
 		s.checkEnd(ctx, 7, recorded)
 	})
 	t.Run("its init runs", func(t *testing.T) {
-		s := beginAway(ctx, t, h, "runs")
+		s := beginAway(ctx, t, h, answers, "runs")
 		s.killShim(ctx)
 		harness.Check(t, h.Start(ctx))
 		s.checkEnd(ctx, 137, time.Time{})
@@ -45,20 +49,21 @@ func TestShimIsKilledWhileContainerdIsAway(t *testing.T) {
 
 // away is a container whose shim is killed while containerd is down.
 type away struct {
-	t      *testing.T
-	h      *harness.Harness
-	c      *harness.Container
-	life   checker.Target
-	rec    *real.Recorder
-	tokens string
-	pid    int
-	began  time.Time
+	t       *testing.T
+	h       *harness.Harness
+	c       *harness.Container
+	life    checker.Target
+	rec     *real.Recorder
+	tokens  string
+	answers string // directory with what each `delete` has answered, by id
+	pid     int
+	began   time.Time
 }
 
 // beginAway starts a container and stops containerd.
-func beginAway(ctx context.Context, t *testing.T, h *harness.Harness, id string) *away {
+func beginAway(ctx context.Context, t *testing.T, h *harness.Harness, answers, id string) *away {
 	t.Helper()
-	s := &away{t: t, h: h, life: checker.Target{Container: id, Life: 1}, rec: real.NewRecorder(h), tokens: t.TempDir(), began: time.Now()}
+	s := &away{t: t, h: h, life: checker.Target{Container: id, Life: 1}, rec: real.NewRecorder(h), tokens: t.TempDir(), answers: answers, began: time.Now()}
 	var err error
 	s.c, err = s.rec.Create(ctx, s.life, s.config("trap 'exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done"))
 	harness.Check(t, err)
@@ -118,20 +123,40 @@ func (s *away) killShim(ctx context.Context) {
 	harness.Check(s.t, errors.Join(worker.Wait(ctx), keeper.Wait(ctx)))
 }
 
-// checkEnd: containerd, which is back, tells the end, has forgotten the task, and leaves nothing; the id is free.
+// recordingWorker is perdure, but that a copy of what `delete` answers stays in a directory. containerd runs it while it
+// starts, before anybody could hear of it by an event.
+func recordingWorker(t *testing.T) (path, answers string) {
+	t.Helper()
+	bin, err := daemon.Bin()
+	harness.Check(t, err)
+	dir := t.TempDir()
+	path = filepath.Join(dir, "perdure")
+	text := fmt.Sprintf(`#!/bin/bash
+perdure=%s
+if [[ $1 == cleanup ]]; then
+	for ((i = 1; i < $#; i++)); do
+		if [[ ${!i} == -id ]]; then j=$((i + 1)) id=${!j}; fi
+	done
+	$perdure "$@" | tee -a %s/$id
+	exit ${PIPESTATUS[0]}
+fi
+exec $perdure "$@"
+`, filepath.Join(bin, "perdure"), dir)
+	harness.Check(t, os.WriteFile(path, []byte(text), 0o755))
+	return path, dir
+}
+
+// checkEnd: containerd, which is back, was told the end, has forgotten the task, and leaves nothing; the id is free.
 func (s *away) checkEnd(ctx context.Context, status uint32, at time.Time) {
 	s.t.Helper()
 	if err := s.c.Load(ctx); err == nil {
 		s.t.Errorf("the task is there, and its shim is dead: pid %d", s.c.Task.Pid())
 	}
-	deleted, err := s.h.Events.Await(limit, s.c.ID, "delete")
-	harness.Check(s.t, err)
-	exit, err := s.h.Events.Await(limit, s.c.ID, "exit")
-	harness.Check(s.t, err)
-	for _, e := range []harness.Event{exit, deleted} {
-		if int(e.Pid) != s.pid || e.Status != status || !at.IsZero() && !e.ExitedAt.Equal(at) {
-			s.t.Errorf("%s says %d, pid %d, at %v; want %d, pid %d, at %v", e, e.Status, e.Pid, e.ExitedAt, status, s.pid, at)
-		}
+	answer := &api.DeleteResponse{}
+	bytes, err := os.ReadFile(filepath.Join(s.answers, s.c.ID))
+	harness.Check(s.t, errors.Join(err, proto.Unmarshal(bytes, answer)))
+	if int(answer.Pid) != s.pid || answer.ExitStatus != status || !at.IsZero() && !answer.ExitedAt.AsTime().Equal(at) {
+		s.t.Errorf("delete answers %v; want %d, pid %d, at %v", answer, status, s.pid, at)
 	}
 	harness.Check(s.t, s.h.Gone(ctx))
 	text, err := os.ReadFile(filepath.Join(s.tokens, "init"))
@@ -139,6 +164,7 @@ func (s *away) checkEnd(ctx context.Context, status uint32, at time.Time) {
 	s.rec.Note(checker.Run{Target: s.life, Starts: len(text), Pid: s.pid, Ended: true, Statuses: []uint32{status}})
 	history, err := s.rec.Over(s.c.ID)
 	harness.Check(s.t, err)
+	history.Over = false // what containerd tells while it starts, nobody can hear
 	for _, err := range checker.Check(history) {
 		s.t.Error(err)
 	}
