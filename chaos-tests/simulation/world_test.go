@@ -206,6 +206,9 @@ func (w *world) give(t *turn) {
 			return
 		}
 	}
+	if w.plan.Random {
+		time.Sleep(time.Microsecond) // of the bubble: in a long life no two moments have the same time
+	}
 	w.note("%s", t.label)
 	if t.run != nil {
 		t.run()
