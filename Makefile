@@ -68,7 +68,7 @@ bin/test/perdure-crashpoints:
 lint: ## staticcheck and gofmt
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [[ -z $$unformatted ]] || { echo "gofmt: $$unformatted"; exit 1; }
 	staticcheck=$$(scripts/setup lint)/staticcheck; \
-	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./...)
+	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./... && $$staticcheck -tags chaos ./matrix)
 
 # KILL is how often workers are killed in the third part, RUN a regular
 # expression of tests, RUNC 1.1.5 (the machine's, which must be that) or the
@@ -82,6 +82,17 @@ conformance: build ## containerd's own client tests: stock shim, perdure, perdur
 	suite=$$(scripts/setup conformance) runc=$$(scripts/setup runc "$(RUNC)"); \
 	cd chaos-tests && mkdir -p ../bin/test/conformance && go run ./conformance -suite "$$suite" -runc "$$runc" \
 		-logs ../bin/test/conformance -kill $(KILL) -run '$(RUN)' -parts $(PARTS) $(CONFORMANCE)
+
+# TEST is one of TestPoints, TestCrun, TestRuntime, TestDaemon, TestDaemonAndWorker, RUN the names of jobs of it, as a
+# failure prints them; all without. LANES is how many lives go on at the same time.
+TEST  ?= .
+LANES ?= 8
+.PHONY: chaos
+chaos: build bin/test/perdure-crashpoints ## kill each process at each step, and again on its way back, with real binaries (needs root)
+	@scripts/setup tests >/dev/null
+	$(REPORT)
+	cd chaos-tests && go vet -tags chaos ./matrix && PERDURE_CHAOS_RUN='$(RUN)' PERDURE_CHAOS_LANES=$(LANES) \
+		go test -json -tags chaos -count=1 -p 1 -timeout 90m -run '$(TEST)' ./matrix ./keeperdeath | ../bin/test/report -v
 
 # MUTANT is a regular expression of names; README.md there lists them.
 MUTANT ?=

@@ -81,7 +81,7 @@ func (c *company) held(batch []job, workers bool) {
 	}
 	for _, l := range lives {
 		if l.err != nil {
-			c.t.Errorf("%s, as %s: %v\n  again: make chaos RUN='%s/%s'", l.job, l.id, l.err, l.job.scene.Name, l.job.points()[0])
+			c.t.Errorf("%s, as %s: %v\n  again: %s", l.job, l.id, l.err, c.again(l.job.scene.Name+"/"+l.job.points()[0]))
 		}
 	}
 }

@@ -7,6 +7,6 @@
 //	TestRuntime   runc killed, or stopped and continued, in the middle of each call
 //	TestDaemon    containerd killed while the worker is held at each point, and the worker with it
 //
-// A job is named <scene>[-tty]/<what is armed>, for example "plain/start.after-effect+recover.before-settle"; RUN has only
-// the jobs of those names run. The tests have the build tag chaos, so that `make test` has them not.
+// A job is named <scene>[-tty]/<what is armed>, for example "plain/start.after-effect+recover.before-settle"; with
+// TEST=TestPoints RUN='...' only the jobs of those names are run. The tests have the build tag chaos, so that `make test` has them not.
 package matrix

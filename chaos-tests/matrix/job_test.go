@@ -94,6 +94,11 @@ func newCompany(t *testing.T) *company {
 	return &company{t: t, h: h, crashes: crashes, fired: map[string]int{}}
 }
 
+// again is the command that plays a job again.
+func (c *company) again(name string) string {
+	return fmt.Sprintf("make chaos TEST=%s RUN='%s'", c.t.Name(), name)
+}
+
 // tooMany ends a run that has gone wrong altogether.
 const tooMany = 25
 
@@ -129,7 +134,7 @@ func (c *company) one(j job, passed func(job, []string)) {
 	trace, err := c.play(j)
 	if err != nil {
 		c.failed.Add(1)
-		c.t.Errorf("%v\n  again: make chaos RUN='%s'", err, j)
+		c.t.Errorf("%v\n  again: %s", err, c.again(j.String()))
 		return
 	}
 	if passed != nil {

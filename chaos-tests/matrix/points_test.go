@@ -179,7 +179,7 @@ func (c *company) pairs(jobs []job) (missed []string) {
 			missed = append(missed, j.String())
 		case err != nil:
 			c.failed.Add(1)
-			c.t.Errorf("%v\n  again: make chaos RUN='%s'", err, j)
+			c.t.Errorf("%v\n  again: %s", err, c.again(j.String()))
 		}
 	}
 	for range lanes {

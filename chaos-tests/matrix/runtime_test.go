@@ -63,7 +63,7 @@ func TestRuntime(t *testing.T) {
 		players.Go(func() {
 			for h := range queue {
 				if err := c.hit(h); err != nil {
-					c.t.Errorf("%s (%v into it): %v", h, h.after, err)
+					c.t.Errorf("%s (%v into it): %v\n  again: %s", h, h.after, err, c.again(h.String()))
 				}
 			}
 		})

@@ -24,7 +24,7 @@ const (
 	AfterDrain    Position = "after-drain"    // delete: all output is with the client
 	AfterStreams  Position = "after-streams"  // delete, undo: the stdio is let go; recovery: it is taken over
 	AfterEffect   Position = "after-effect"   // the effect is done, its outcome is not committed
-	BeforeOutcome Position = "before-outcome" // likewise, and its process and cgroup are found; without effect: nothing is committed
+	BeforeOutcome Position = "before-outcome" // the effect is done, if there is one, and its process found; nothing is committed
 	AfterOutcome  Position = "after-outcome"  // committed, nothing published or answered
 	AfterPublish  Position = "after-publish"  // published (delete: the outbox is empty), not answered
 )
