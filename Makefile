@@ -94,6 +94,17 @@ chaos: build bin/test/perdure-crashpoints ## kill each process at each step, and
 	cd chaos-tests && go vet -tags chaos ./matrix && PERDURE_CHAOS_RUN='$(RUN)' PERDURE_CHAOS_LANES=$(LANES) \
 		go test -json -tags chaos -count=1 -p 1 -timeout 90m -run '$(TEST)' ./matrix ./keeperdeath | ../bin/test/report -v
 
+# The plan of a run is a function of SEED; 0 is another each time. SLOTS and FAULTS are some of its containers and kinds of
+# faults, as a failure prints them; all without.
+SEED    ?= 0
+MINUTES ?= 20
+SLOTS   ?=
+FAULTS  ?=
+.PHONY: soak
+soak: build ## random operations of many clients, and random faults, for MINUTES (needs root)
+	@scripts/setup tests >/dev/null
+	cd chaos-tests && go test -count=1 -v -timeout 0 -run '^TestSoak$$' ./soak -seed=$(SEED) -minutes=$(MINUTES) -slots='$(SLOTS)' -faults='$(FAULTS)'
+
 # MUTANT is a regular expression of names; README.md there lists them.
 MUTANT ?=
 .PHONY: mutation

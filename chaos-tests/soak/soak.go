@@ -61,11 +61,14 @@ type soak struct {
 	orphans map[string]int
 }
 
-// violation is what must not be, with the life that it was seen in.
+// violation is what must not be.
 type violation struct {
-	life *life
-	err  error
-	tick uint64
+	err   error
+	at    time.Duration // from the begin of the run
+	trace string        // of the life that it was seen in
+	slot  *slot         // that life's, nil where it is of none
+	kinds []string      // of the faults that touched its shim
+	slots []string      // that the run had
 }
 
 // memory is how large the file system of the bundles is: 22 journals and what containerd writes, several times over.
@@ -226,14 +229,24 @@ func (s *soak) inhabit(slot slot) {
 func (s *soak) violated(l *life, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bad == nil {
-		s.bad = &violation{l, err, s.clock.tick()}
-		if l != nil {
-			s.bad.err = fmt.Errorf("%s: %w", l.target(""), err)
-			s.t.Logf("VIOLATION: %v\n%s", s.bad.err, l.trace())
-		}
-		s.cancel()
+	if s.bad != nil {
+		return
 	}
+	now := s.clock.tick()
+	s.bad = &violation{err: err, at: since(now), slots: s.Slots}
+	if l != nil {
+		s.bad.err, s.bad.slot, s.bad.trace = fmt.Errorf("%s: %w", l.target(""), err), &l.slot, l.trace()
+		for _, f := range s.faults.during(l.slot, l.began, now) {
+			if kind := string(f.Kind); !slices.Contains(s.bad.kinds, kind) {
+				s.bad.kinds = append(s.bad.kinds, kind)
+			}
+		}
+		if s.bad.kinds == nil {
+			s.bad.kinds = []string{"none"}
+		}
+	}
+	s.t.Errorf("must not be: %v\n%s", s.bad.err, s.bad.trace)
+	s.cancel()
 }
 
 // orphan notes a create that was cut off and has not happened: events may tell of a task that was there for a moment.

@@ -11,9 +11,10 @@ import (
 
 var (
 	seed    = flag.Uint64("seed", 0, "what the plan of operations and faults is made of; 0: another each time")
-	minutes = flag.Float64("minutes", 0.5, "how long a run is to take")
+	minutes = flag.Float64("minutes", 0.5, "how long a run is to take; a failure is narrowed down for as long again")
 	only    = flag.String("slots", "", "ids of the containers, with commas; empty: all")
 	kinds   = flag.String("faults", "", "kinds of faults, with commas; empty: all; none: none")
+	whole   = flag.Bool("whole", false, "a failure is not narrowed down")
 )
 
 func TestSoak(t *testing.T) {
@@ -22,9 +23,14 @@ func TestSoak(t *testing.T) {
 	if o.Seed == 0 {
 		o.Seed = harness.Seed(t)
 	}
-	if bad := run(t, o); bad != nil {
-		t.Errorf("seed %d, commit %s: %v", o.Seed, commit(), bad.err)
+	bad := attempt(t, "Run", o)
+	if bad == nil {
+		return
 	}
+	if !*whole {
+		o, bad = narrow(t, o, bad)
+	}
+	t.Errorf("seed %d, commit %s: %v\nthe shortest trace that was found:\n%s\nonce more: %s", o.Seed, commit(), bad.err, bad.trace, o)
 }
 
 func list(text string) []string {
