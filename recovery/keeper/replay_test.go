@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -72,18 +73,37 @@ func TestRequestsWhileNoWorkerLives(t *testing.T) {
 	}
 }
 
+// TestDeadlineShrinksOnReplay: a client's deadline does not move because workers die.
 func TestDeadlineShrinksOnReplay(t *testing.T) {
-	k := run(t, "normal", "")
+	k := run(t, "normal,crash,crash,normal", `{"Backoff":1000000000}`) // two short lives take their 2 s
 	first := k.hello()
 	client := k.dial()
+	deadline := time.Now().Add(patience).UnixMilli()
 	waiting := call(client, "Deadline", "")
 	k.request("Deadline")
 	kill(t, first.PID)
 	a := <-waiting
 	var set bool
-	var left int64
-	if _, err := fmt.Sscan(a.text, &set, &left); err != nil || !set || left <= 0 || left >= patience.Milliseconds() {
+	var left, at int64
+	if _, err := fmt.Sscan(a.text, &set, &left, &at); err != nil || !set || left <= 0 || left >= patience.Milliseconds() {
 		t.Errorf("deadline on replay: %+v", a)
+	}
+	if late := time.Duration(at-deadline) * time.Millisecond; late > time.Second {
+		t.Errorf("the deadline has become %v later", late)
+	}
+}
+
+// TestOldestIsTheFirstThatIsUnanswered: its answer must not be forgotten.
+func TestOldestIsTheFirstThatIsUnanswered(t *testing.T) {
+	k := run(t, "normal", "")
+	client := k.dial()
+	call(client, "Late", "2")
+	late := k.request("Late")
+	for range 2 {
+		k.ask(client, "Echo", "x")
+		if e := k.request("Echo"); e.Call.Oldest != late.Call.Request {
+			t.Errorf("oldest is %d; want %d, which is not answered", e.Call.Oldest, late.Call.Request)
+		}
 	}
 }
 

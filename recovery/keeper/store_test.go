@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,18 @@ func TestStoreFetchDrop(t *testing.T) {
 
 // A worker that dies after letting go of names, but before its answer, finds them
 // again; with the answer, or with the client, they are gone.
+// TestWhatIsNotStoredIsSaid: a worker goes on only with what the keeper really has.
+func TestWhatIsNotStoredIsSaid(t *testing.T) {
+	k := run(t, "normal", "")
+	client := k.dial()
+	if a := <-call(client, "Store", " /dev/null"); a.err == nil || !strings.Contains(a.err.Error(), "needs a name") {
+		t.Errorf("a descriptor without a name: %+v", a)
+	}
+	if got := k.ask(client, "Store", "null /dev/null"); got != "null" {
+		t.Errorf("with one: %q", got)
+	}
+}
+
 func TestDropAfter(t *testing.T) {
 	k := run(t, "normal", "")
 	first := k.hello()

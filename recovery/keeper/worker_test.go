@@ -218,7 +218,7 @@ func (w *fake) methods() map[string]handler {
 				<-ctx.Done()
 			}
 			at, ok := ctx.Deadline()
-			return fmt.Sprint(ok, " ", time.Until(at).Milliseconds()), nil
+			return fmt.Sprint(ok, " ", time.Until(at).Milliseconds(), " ", at.UnixMilli()), nil
 		},
 		"Panic": func(context.Context, protocol.Call, string) (string, error) {
 			go panic("as the test wants it")
