@@ -84,6 +84,7 @@ type company struct {
 
 	ids    atomic.Int64
 	failed atomic.Int64
+	landed atomic.Int64 // blows that have found their runc alive
 
 	mu    sync.Mutex
 	fired map[string]int // by point

@@ -176,7 +176,12 @@ func (p *player) run(exec string, statuses ...uint32) *checker.Run {
 
 // step makes a call, again where the stage wants it so, and says when it is over.
 func (p *player) step(exec string, op checker.Op, ask func(answer *checker.Call) error) error {
-	return p.unrecorded(exec, op, func() error { return p.rec.Ask(p.target(exec), op, ask) })
+	return p.unrecorded(exec, op, func() error {
+		if op != checker.OpCreate && p.c.Task == nil {
+			return fmt.Errorf("task %s: %w", p.ID, errdefs.ErrNotFound) // so it was after a restart of containerd
+		}
+		return p.rec.Ask(p.target(exec), op, ask)
+	})
 }
 
 // unrecorded is step for a call that the checkers are not to know of.
