@@ -14,7 +14,7 @@ BINARIES := containerd-shim-perdure-v2 perdure
 export PERDURE_TEST_DOWN ?= 30s
 
 .NOTPARALLEL:
-.PHONY: help build install test unit integration lint conformance demo vm-test bench fuzz cover clean
+.PHONY: help build install test unit simulation integration lint conformance demo vm-test bench fuzz cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -40,7 +40,16 @@ unit: ## go vet and the unit tests
 	@mkdir -p bin/test
 	$(REPORT)
 	go vet ./...
-	{ go test -json ./...; go test -json -tags crashpoints ./internal/crash; } | bin/test/report
+	{ go test -json ./...; go test -json -tags crashpoints ./internal/crash; \
+		cd chaos-tests && go test -json -tags crashpoints ./simulation; } | bin/test/report
+
+# SIM=full goes further than `make test` does, ONLY="pause exits" less far: see chaos-tests/simulation.
+SIM  ?=
+ONLY ?=
+simulation: ## the worker in a simulated world, killed at every step (SIM=full, ONLY=, PERDURE_SEED=)
+	@mkdir -p bin/test
+	$(REPORT)
+	cd chaos-tests && PERDURE_SIM=$(SIM) PERDURE_SIM_ONLY="$(ONLY)" go test -json -count=1 -timeout 0 -tags crashpoints ./simulation | ../bin/test/report -v
 
 # What is measured is measured alone; the rest waits more than it works.
 integration: build bin/test/perdure-crashpoints ## the tests of chaos-tests/ (needs root)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,9 +35,10 @@ var (
 )
 
 const (
-	boundsEnv = "PERDURE_SIM"
-	onlyEnv   = "PERDURE_SIM_ONLY"  // scenarios, where not all of them
-	shardEnv  = "PERDURE_SIM_SHARD" // i/n/file: this process does every n-th part from i on and writes what it has found
+	boundsEnv    = "PERDURE_SIM"
+	onlyEnv      = "PERDURE_SIM_ONLY"      // scenarios, where not all of them
+	processesEnv = "PERDURE_SIM_PROCESSES" // that share the work; otherwise one for each processor
+	shardEnv     = "PERDURE_SIM_SHARD"     // i/n/file: this process does every n-th part from i on and writes what it has found
 )
 
 // unreachable are the worker's crash points that the simulation does not come to, and why. Real workers are killed at them
@@ -48,7 +50,11 @@ func TestExhaustive(t *testing.T) {
 	if os.Getenv(shardEnv) != "" || os.Getenv(caseEnv) != "" {
 		return // this process does a part, or one case
 	}
-	r := inShards(t, runtime.NumCPU())
+	n := runtime.NumCPU()
+	if given, err := strconv.Atoi(os.Getenv(processesEnv)); err == nil && given > 0 {
+		n = given
+	}
+	r := inShards(t, n)
 	for i, f := range r.Failed {
 		if i == 5 {
 			t.Errorf("and %d more cases", len(r.Failed)-i)
@@ -57,6 +63,9 @@ func TestExhaustive(t *testing.T) {
 		t.Error(f)
 	}
 	for _, point := range crash.Of(crash.Worker) {
+		if os.Getenv(onlyEnv) != "" {
+			break // not all can be
+		}
 		why, known := unreachable[point]
 		switch n := r.Killed[point]; {
 		case n == 0 && !known:
@@ -176,7 +185,7 @@ func exploreCrashes(t *testing.T, p plan, r *report, ends map[uint64]bool, spars
 			continue
 		}
 		p.Crashes = []int{k}
-		one := runUntil(t, p, r, ends)
+		one := runUntil(t, p, r, ends, pairs)
 		if one.world.known || !pairs {
 			continue
 		}
@@ -185,7 +194,7 @@ func exploreCrashes(t *testing.T, p plan, r *report, ends map[uint64]bool, spars
 				continue
 			}
 			p.Crashes = []int{k, l}
-			runUntil(t, p, r, ends)
+			runUntil(t, p, r, ends, false)
 		}
 	}
 }

@@ -27,10 +27,10 @@ type outcome struct {
 }
 
 // run lives one case in a bubble of its own.
-func run(t *testing.T, p plan, r *report) outcome { return runUntil(t, p, r, nil) }
+func run(t *testing.T, p plan, r *report) outcome { return runUntil(t, p, r, nil, true) }
 
-// runUntil is run that stops where everything that follows is known.
-func runUntil(t *testing.T, p plan, r *report, ends map[uint64]bool) outcome {
+// runUntil is run that stops where everything that follows is known, and notes turns that differ only where marking.
+func runUntil(t *testing.T, p plan, r *report, ends map[uint64]bool, marking bool) outcome {
 	t.Helper()
 	var o outcome
 	top, err := os.MkdirTemp(scratch(), "perdure-sim-")
@@ -44,7 +44,7 @@ func runUntil(t *testing.T, p plan, r *report, ends map[uint64]bool) outcome {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(p, dir, r)
-		w.ends, w.marking = ends, true
+		w.ends, w.marking = ends, marking
 		all := append(slices.Clone(scenarios), random)
 		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == p.Scenario })
 		if i < 0 {
