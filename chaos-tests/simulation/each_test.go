@@ -12,7 +12,7 @@ func TestEachOperation(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			r := newReport()
-			explore(t, plan{Scenario: s.name}, bounds{pairs: func(bool, bool) bool { return false }}, r)
+			explore(t, plan{Scenario: s.name}, bounds{pairEvents: -1}, r)
 			for i, f := range r.Failed {
 				if i == 3 {
 					t.Errorf("and %d more", len(r.Failed)-i)
