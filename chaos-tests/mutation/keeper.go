@@ -59,19 +59,19 @@ var keeperMutants = []mutant{
 		name: "half-a-request-kept", file: "recovery/keeper/mirror.go", in: "func (c *conn) unmirror(",
 		old: "c.to.reset()", new: "_ = c.to",
 		hurts: "the next worker is given the rest of a frame and reads garbage",
-		by:    "recovery/keeper TestReplayAfterKill",
+		by:    "recovery/keeper TestHalfARequestIsGivenWholeToTheNextWorker",
 	},
 	{
 		name: "last-words-not-read", file: "recovery/keeper/death.go", in: "func (k *keeper) died(",
 		old: "c.drain()", new: "_ = c.drain",
 		hurts: "an answer that a worker gave before it died is lost, and given twice",
-		by:    "recovery/keeper TestResponseInFlightAndPartialFrame",
+		by:    "recovery/keeper TestAnAnswerThatWasNotReadYetCounts",
 	},
 	{
 		name: "last-orders-not-read", file: "recovery/keeper/death.go", in: "func (k *keeper) died(",
 		old: "for !w.distrusted && k.readControl() {", new: "for w.distrusted && k.readControl() {",
 		hurts: "what a worker stored or dropped right before it died is forgotten",
-		by:    "recovery/keeper TestDropAfter",
+		by:    "recovery/keeper TestTheLastOrdersOfAWorkerCount",
 	},
 	{
 		name: "poison-counts-sigkill", file: "recovery/keeper/death.go", in: "func fault(",
@@ -107,7 +107,7 @@ var keeperMutants = []mutant{
 		name: "oldest-request-too-young", file: "recovery/keeper/request.go", in: "func (k *keeper) oldestNumber(",
 		old: "return r.number", new: "return r.number + 1",
 		hurts: "the journal forgets an answer that is asked for again",
-		by:    "recovery/keeper TestForwarding",
+		by:    "recovery/keeper TestOldestIsTheFirstThatIsUnanswered",
 	},
 	{
 		name: "gone-clients-requests-kept", file: "recovery/keeper/conn.go", in: "func (c *conn) close(",
@@ -125,7 +125,7 @@ var keeperMutants = []mutant{
 		name: "stored-before-it-is", file: "recovery/keeper/control.go", in: "func (k *keeper) control(",
 		old: "failure := k.keep(m.Name, fd)", new: "failure := k.keep(m.Name, fd)[:0]",
 		hurts: "the worker believes that the keeper holds a descriptor that it could not take",
-		by:    "recovery/keeper TestOutOfDescriptors",
+		by:    "recovery/keeper TestWhatIsNotStoredIsSaid",
 	},
 	{
 		name: "replaced-descriptor-leaks", file: "recovery/keeper/store.go", in: "func (k *keeper) keep(",
@@ -188,7 +188,7 @@ var clientMutants = []mutant{
 		name: "stored-without-a-reply", file: "recovery/keeper/client/calls.go", in: "func (c *Client) Store(",
 		old: "if _, err := c.do(", new: "if err := c.send(",
 		hurts: "runc is called before the keeper has the streams, or though it could not take them",
-		by:    "recovery/keeper TestOutOfDescriptors",
+		by:    "recovery/keeper TestWhatIsNotStoredIsSaid",
 	},
 	{
 		name: "drop-not-deferred", file: "recovery/keeper/client/calls.go", in: "func (c *Client) DropAfter(",

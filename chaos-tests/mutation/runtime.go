@@ -11,7 +11,7 @@ var runtimeMutants = []mutant{
 		name: "stranger-adopted", file: "runtime/identity.go", in: "func ChildStartTime(",
 		old: "of != parent", new: "of == 0",
 		hurts: "a process of the host that got the pid is taken for the container's init",
-		by:    "runtime TestProcessIdentity",
+		by:    "runtime TestOnlyAChildIsIdentified",
 	},
 	{
 		name: "zombie-taken-for-alive", file: "runtime/identity.go", in: "func stat(",
@@ -20,10 +20,10 @@ var runtimeMutants = []mutant{
 		by:    "runtime TestProcessIdentity",
 	},
 	{
-		name: "container-taken-for-an-orphan", file: "runtime/orphans.go", in: "func (r *Runc) orphans(",
-		old: "pid == os.Getpid() || mountNamespace(pid) != own", new: "pid == os.Getpid()",
-		hurts: "recovery waits for the container itself to end, and then kills it",
-		by:    "runtime TestCreatedContainerIsNoOrphan",
+		name: "orphan-overlooked", file: "runtime/orphans.go", in: "func (r *Runc) orphans(",
+		old: "case leads(pid) && carries(pid, marker):", new: "case !leads(pid) && carries(pid, marker):",
+		hurts: "runc is still at work while its effect is judged: two inits for one id",
+		by:    "runtime TestOrphanedCreateIsAwaited",
 	},
 	{
 		name: "hooks-daemon-killed", file: "runtime/orphans.go", in: "func leads(",
@@ -39,7 +39,7 @@ var runtimeMutants = []mutant{
 	},
 	{
 		name: "runtimes-first-error-told", file: "runtime/intent.go", in: "func lastError(",
-		old: `bytes.LastIndexByte(bytes.TrimRight(log, "\n"), '\n') + 1`, new: "0",
+		old: `bytes.LastIndexByte(bytes.TrimRight(log, "\n"), '\n') + 1`, new: `bytes.IndexByte(bytes.TrimRight(log, "\n"), '\n') + 1`,
 		hurts: "the cause of a failure is not named",
 		by:    "runtime TestIntentErrorIsTheLastErrorOfTheLog",
 	},

@@ -79,4 +79,99 @@ var taskMutants = []mutant{
 		hurts: "State says stopped while an exec still runs",
 		by:    "task TestTheExitOfInitIsToldAfterItsExecs",
 	},
+	{
+		name: "exit-told-before-its-oom", file: "task/inbox.go", in: "func (c *container) commitExit(",
+		old: "events = append(events, exitEvent(c.id, exec, p))", new: "events = slices.Insert(events, 0, exitEvent(c.id, exec, p))",
+		hurts: "the OOM that explains an exit comes after it",
+		by:    "chaos-tests/simulation TestEachOperation/oom",
+	},
+	{
+		name: "spool-link-skipped", file: "task/spool.go", in: "func linkInto(",
+		old: "err := os.Link(journal, path)", new: "err := error(nil)",
+		hurts: "the bundle takes the last events of a deleted container along",
+		by:    "chaos-tests/simulation TestEachOperation/delete",
+	},
+	{
+		name: "delete-answered-before-its-events", file: "task/delete.go", in: "func (c *container) depart(",
+		old: "if err := c.outbox.drained(ctx); err != nil {", new: "if err := ctx.Err(); err != nil {",
+		hurts: "the exit and delete events of a container that is deleted are lost",
+		by:    "chaos-tests/simulation TestEachOperation/delete",
+	},
+	{
+		name: "descriptors-dropped-before-the-answer", file: "task/delete.go", in: "func (c *container) release(",
+		old: "DropAfter(c.key(), request)", new: "DropAfter(c.key(), request*0)",
+		hurts: "a worker killed over the answer to a Delete is followed by one that says not found",
+		by:    "chaos-tests/simulation TestEachOperation/delete",
+	},
+	{
+		name: "replay-executed-again", file: "task/command.go", in: "func (c *container) begin(",
+		old: "ok && req.replay && earlier.Op == cmd.op", new: "ok && !req.replay && earlier.Op == cmd.op",
+		hurts: "a request whose answer is in the journal is refused or done twice",
+		by:    "chaos-tests/simulation TestEachOperation/exec-add",
+	},
+	{
+		name: "outcome-before-the-effect", file: "task/command.go", in: "func (c *container) decide(",
+		old: "pid, err = cmd.effect(effects, begun)",
+		new: "if cmd.op == lifecycle.OpKill {\n\t\tdefer func() { _, _ = cmd.effect(effects, begun) }()\n" +
+			"\t\treturn c.conclude(concluding, lifecycle.Record{Op: cmd.op, Exec: cmd.exec, Phase: lifecycle.Done, Intent: begun.Seq, Request: req.number})\n" +
+			"\t}\n\tpid, err = cmd.effect(effects, begun)",
+		hurts: "a kill is answered and never sent",
+		by:    "chaos-tests/simulation TestEachOperation/kill",
+	},
+	{
+		name: "answer-before-the-commit", file: "task/command.go", in: "func (c *container) begin(",
+		old: "r, err = c.open(req, cmd)",
+		new: "if cmd.effect == nil {\n\t\t\t\t\tr = lifecycle.Record{Op: cmd.op, Phase: lifecycle.Done}\n" +
+			"\t\t\t\t\tgo c.do(func() { _, _ = c.open(req, cmd) })\n\t\t\t\t\treturn\n\t\t\t\t}\n\t\t\t\tr, err = c.open(req, cmd)",
+		hurts: "an exec that was acknowledged is not there",
+		by:    "chaos-tests/simulation TestEachOperation/exec-add",
+	},
+	{
+		name: "exec-forked-without-the-mark", file: "task/process.go", in: "func (c *container) startExec(",
+		old: "func() error { return c.launched(intent) }", new: "func() error { return nil }",
+		hurts: "an exec whose worker is killed is run twice",
+		by:    "chaos-tests/simulation TestEachOperation/exec-start",
+	},
+	{
+		name: "init-started-without-the-mark", file: "task/process.go", in: "func (c *container) startInit(",
+		old: "if err := c.launched(intent); err != nil {", new: "if err := ctx.Err(); err != nil {",
+		hurts: "the start of a container whose worker is killed fails although it runs",
+		by:    "chaos-tests/simulation TestEachOperation/start",
+	},
+	{
+		name: "running-processes-not-claimed", file: "task/adopt.go", in: "func (c *container) claimLive(",
+		old: "p.Process.Pid != 0 && p.Exit == nil", new: "p.Process.Pid != 0 && p.Exit != nil",
+		hurts: "a container that was adopted never ends",
+		by:    "chaos-tests/simulation TestEachOperation/exits",
+	},
+	{
+		name: "kill-not-repeated", file: "task/adopt.go", in: "func (c *container) settle(",
+		old: "case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:", new: "case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Failed:",
+		hurts: "a kill whose worker is killed is answered and never sent",
+		by:    "chaos-tests/simulation TestEachOperation/kill",
+	},
+	{
+		name: "failed-exec-keeps-its-streams", file: "task/adopt.go", in: "func (c *container) settle(",
+		old: "case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Failed:", new: "case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Undone:",
+		hurts: "the reader of an exec that could not be started waits for ever",
+		by:    "chaos-tests/simulation TestEachOperation/exec-start",
+	},
+	{
+		name: "committed-delete-forgotten", file: "task/adopt.go", in: "func (c *container) adoptDeleted(",
+		old: "r.Request >= oldest", new: "r.Request < oldest",
+		hurts: "a Delete whose worker is killed is answered with not found",
+		by:    "chaos-tests/simulation TestEachOperation/delete",
+	},
+	{
+		name: "replayed-create-starts-over", file: "task/create.go", in: "func (s *Service) open(",
+		old: "err == nil && c.instance == strconv.FormatUint(req.number, 10)", new: "err == nil && c.instance != strconv.FormatUint(req.number, 10)",
+		hurts: "a create whose worker is killed fails with already exists",
+		by:    "chaos-tests/simulation TestEachOperation/create",
+	},
+	{
+		name: "undone-create-left-behind", file: "task/adopt.go", in: "func (c *container) recover(",
+		old: "case c.state().Init.State != lifecycle.None:", new: "case c.state().Init.State == lifecycle.None:",
+		hurts: "half a container stays, and its id cannot be created again",
+		by:    "chaos-tests/simulation TestEachOperation/create",
+	},
 }
