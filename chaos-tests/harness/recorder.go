@@ -55,6 +55,12 @@ func (r *Recorder) subscribe(ctx context.Context, c *client.Client, namespace st
 			}
 		}
 	}()
+	return r.Flush(ctx, c)
+}
+
+// Flush waits until everything that containerd has taken so far is recorded: what it has acknowledged to a shim and not
+// passed on yet is lost when it is killed.
+func (r *Recorder) Flush(ctx context.Context, c *client.Client) error {
 	attempt := 0
 	return wait.Until(ctx, startLimit, "an event subscription", func() error {
 		attempt++

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"perdure/chaos-tests/harness"
+	"perdure/chaos-tests/proc"
 	"perdure/chaos-tests/scene"
 	"perdure/chaos-tests/wait"
 )
@@ -65,13 +68,19 @@ func (c *company) held(batch []job, workers bool) {
 	}
 	ctx, cancel := context.WithTimeout(c.h.Context(), wait.Limit(jobLimit))
 	defer cancel()
-	err := c.h.Kill(ctx)
+	for _, l := range there { // so that nothing more is told to a containerd that does not live to pass it on
+		err := c.signalWorker(l.id, unix.SIGSTOP)
+		if err != nil {
+			c.t.Errorf("%s, as %s: %v", l.job, l.id, err)
+		}
+	}
+	err := errors.Join(c.h.Events.Flush(ctx, c.h.Client()), c.h.Kill(ctx))
 	for _, l := range there {
 		if workers {
 			err = errors.Join(err, c.killWorker(ctx, l.id))
-		} else {
-			err = errors.Join(err, l.own.Release(ctx, l.job.points()[0]))
+			continue
 		}
+		err = errors.Join(err, c.signalWorker(l.id, unix.SIGCONT), l.own.Release(ctx, l.job.points()[0]))
 	}
 	err = errors.Join(err, c.h.Start(ctx))
 	close(restarted)
@@ -84,6 +93,20 @@ func (c *company) held(batch []job, workers bool) {
 			c.t.Errorf("%s, as %s: %v\n  again: %s", l.job, l.id, l.err, c.again(l.job.scene.Name+"/"+l.job.points()[0]))
 		}
 	}
+}
+
+// signalWorker sends the worker of a container a signal, if it has one.
+func (c *company) signalWorker(id string, signal unix.Signal) error {
+	worker, err := c.worker(id)
+	if err != nil {
+		return err
+	}
+	h, err := proc.Open(worker, proc.IsWorker)
+	if err != nil {
+		return gone(err)
+	}
+	defer h.Close()
+	return gone(h.Signal(signal))
 }
 
 // heldLife is a life whose worker is held.

@@ -219,11 +219,7 @@ func (c *company) nextWorker(ctx context.Context, id string, own *harness.Crashe
 
 // killWorker kills the worker of a container.
 func (c *company) killWorker(ctx context.Context, id string) error {
-	keeper, err := proc.Shim{Runtime: daemon.Runtime(), Namespace: c.h.Namespace, Group: id}.Server()
-	worker := 0
-	if err == nil {
-		worker, err = proc.Worker(keeper)
-	}
+	worker, err := c.worker(id)
 	if err == nil {
 		err = proc.Kill(ctx, worker, proc.IsWorker)
 	}
@@ -231,4 +227,13 @@ func (c *company) killWorker(ctx context.Context, id string) error {
 		return fmt.Errorf("kill the worker of %s: %w", id, err)
 	}
 	return nil
+}
+
+// worker is the worker of a container.
+func (c *company) worker(id string) (int, error) {
+	keeper, err := proc.Shim{Runtime: daemon.Runtime(), Namespace: c.h.Namespace, Group: id}.Server()
+	if err != nil {
+		return 0, err
+	}
+	return proc.Worker(keeper)
 }

@@ -30,7 +30,7 @@ func (p *player) ask(ctx context.Context) error {
 		return err
 	}
 	p.run("", 9)
-	if err := p.kill(ctx, "", p.c.Task, syscall.SIGTERM); err != nil {
+	if err := p.kill(ctx, nil, syscall.SIGTERM); err != nil {
 		return err
 	}
 	return p.end(ctx, "up\n")
@@ -64,7 +64,7 @@ func execs(ctx context.Context, p *player) error {
 		err = e.Stdout.Await(stepLimit, "up")
 	}
 	if err == nil {
-		err = p.kill(ctx, "e1", e, syscall.SIGKILL)
+		err = p.kill(ctx, e, syscall.SIGKILL)
 	}
 	if err == nil {
 		err = p.wait(ctx, e, map[bool]string{false: "up\n", true: "up\r\n"}[p.Terminal])
@@ -145,7 +145,7 @@ func shared(ctx context.Context, p *player) error {
 		return err
 	}
 	p.run("", 137)
-	if err := p.kill(ctx, "", p.c.Task, syscall.SIGKILL); err != nil {
+	if err := p.kill(ctx, nil, syscall.SIGKILL); err != nil {
 		return err
 	}
 	if err := p.wait(ctx, e, "up\n"); err != nil {

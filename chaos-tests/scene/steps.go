@@ -83,10 +83,18 @@ func (p *player) exec(ctx context.Context, cfg harness.ExecConfig, code uint32, 
 	return p.remove(ctx, e)
 }
 
-func (p *player) kill(ctx context.Context, exec string, process client.Process, signal syscall.Signal) error {
+// kill signals an exec, or the init where there is none.
+func (p *player) kill(ctx context.Context, e *harness.Exec, signal syscall.Signal) error {
+	exec := ""
+	if e != nil {
+		exec = e.ID()
+	}
 	return p.step(exec, checker.OpKill, func(answer *checker.Call) error {
 		answer.Signal = int(signal)
-		return process.Kill(ctx, signal)
+		if e != nil {
+			return e.Kill(ctx, signal)
+		}
+		return p.c.Task.Kill(ctx, signal)
 	})
 }
 
