@@ -38,12 +38,6 @@ var allowed = []struct {
 			},
 		}
 	}},
-	{"an exec at its keeper's death: nobody tells its end", func(h *History) {
-		h.Calls[del].Code, h.Calls[delAgain].Code, h.Calls[delAgain].Request = Unanswered, NotFound, 0
-		h.Calls[waitExec].Code, h.Calls[deleteExec].Code = Unanswered, NotFound
-		h.Calls[deleteExec].Began, h.Calls[deleteExec].Ended = 35, 36
-		h.Events = slices.Delete(h.Events, execExit, exit)
-	}},
 	{"an id that lives again", func(h *History) {
 		again := good()
 		for i := range again.Calls {

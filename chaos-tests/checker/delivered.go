@@ -73,7 +73,7 @@ func (l *life) told1(exec string, op Op, event string, got int) []error {
 // its container is deleted.
 func exitDelivered(l *life, exec string, got int) []error {
 	starts := l.answered(exec, OpStart)
-	if !l.over || got > 0 || len(starts) == 0 || exec != "" && l.abandoned() {
+	if !l.over || got > 0 || len(starts) == 0 {
 		return nil
 	}
 	_, by, told := l.told(exec)

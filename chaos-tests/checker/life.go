@@ -80,7 +80,7 @@ func (l *life) may(exec string, after, before uint64, ops ...Op) bool {
 }
 
 // abandoned says that a Delete of the init was not seen answered: mostly because the keeper was killed. containerd then
-// tells the end of the task by itself, and knows nothing of execs.
+// tells the end of the task by itself.
 func (l *life) abandoned() bool {
 	return slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == "" && c.Op == OpDelete && c.Code == Unanswered })
 }

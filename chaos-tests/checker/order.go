@@ -39,7 +39,6 @@ type seen struct {
 	paused bool
 
 	stillborn bool // no Create was answered: containerd tells the end of a task that was not to be
-	abandoned bool // see life.abandoned
 }
 
 func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
@@ -47,7 +46,6 @@ func (s *seen) has(name string) bool { _, ok := s.names[name]; return ok }
 func eventOrder(l *life) []error {
 	var errs []error
 	s := seen{names: map[string]Event{}, execs: map[string]map[string]bool{}}
-	s.abandoned = l.abandoned()
 	s.stillborn = len(l.answered("", OpCreate)) == 0 && l.may("", 0, math.MaxUint64, OpCreate)
 	for _, e := range arrivals(l.events) {
 		if why := s.refuses(e); why != "" {
@@ -109,7 +107,7 @@ func (s *seen) exitRefused(e Event, own map[string]bool) string {
 		return ""
 	}
 	for _, exec := range sortedKeys(s.execs) {
-		if has := s.execs[exec]; has["exec-started"] && !has["exit"] && !s.abandoned {
+		if has := s.execs[exec]; has["exec-started"] && !has["exit"] {
 			return "before the exit of exec " + exec
 		}
 	}
