@@ -100,7 +100,7 @@ LANES ?= 8
 chaos: build bin/test/perdure-crashpoints ## kill each process at each step, and again on its way back, with real binaries (needs root)
 	@scripts/setup tests >/dev/null
 	$(REPORT)
-	cd chaos-tests && go vet -tags chaos ./matrix && PERDURE_CHAOS_RUN='$(RUN)' PERDURE_CHAOS_LANES=$(LANES) \
+	cd chaos-tests && go vet -tags chaos ./matrix && PERDURE_CHAOS_RUN='$(RUN)' PERDURE_CHAOS_LANES=$(LANES) PERDURE_TEST_ALL=1 \
 		go test -json -tags chaos -count=1 -p 1 -timeout 90m -run '$(TEST)' ./matrix ./keeperdeath | ../bin/test/report -v
 
 # The plan of a run is a function of SEED; 0 is another each time. SLOTS and FAULTS are some of its containers and kinds of
