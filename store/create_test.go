@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"perdure/store/lifecycle"
 )
 
@@ -210,4 +212,19 @@ func TestSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked(t, j)
+}
+
+// What the system refuses, as on a full disk, says nothing of the file.
+func TestARefusalOfTheSystemIsNoDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), Name)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readOnly, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openBolt(readOnly, true); !errors.Is(err, unix.EBADF) || errors.Is(err, ErrDamaged) {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
 }

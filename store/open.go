@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"perdure/store/lifecycle"
 )
@@ -129,7 +130,10 @@ func openBolt(f *os.File, write bool) (db *bbolt.DB, err error) {
 	if fault := guard(func() { db, err = bbolt.Open(f.Name(), 0o600, opts) }); fault != nil {
 		return nil, errors.Join(fault, release(f))
 	}
-	if err != nil { // bbolt has closed the file
+	switch { // bbolt has closed the file
+	case errors.As(err, new(unix.Errno)):
+		return nil, err // the disk is full, or the like: that is not the file's fault
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return db, nil

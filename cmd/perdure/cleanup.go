@@ -30,7 +30,7 @@ import (
 // containerd allows 5 s for all of it.
 const (
 	endTimeout   = 2500 * time.Millisecond // a live keeper ends the id
-	aloneTimeout = 2 * time.Second         // the runtime's calls
+	aloneTimeout = 3 * time.Second         // the runtime's calls
 	failWait     = 500 * time.Millisecond  // for a runtime to clean up whose time is up
 	lockTimeout  = time.Second             // for a journal's lock, where no worker has it
 	killedStatus = 137                     // 128 + SIGKILL: true only where cleanup itself killed a live init
