@@ -81,7 +81,7 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 	} else if pid != 0 {
 		outcome.Process = &lifecycle.Process{Pid: pid}
 	}
-	outcome, err = c.conclude(concluding, outcome)
+	outcome, err = c.concludeCommand(concluding, outcome)
 	if err != nil && !c.isGone() {
 		// The effect is in the world and its outcome is not in the journal: that
 		// is what recovery is for, and only the next worker can tell the client.
@@ -92,6 +92,24 @@ func (c *container) decide(ctx context.Context, req request, cmd command) (lifec
 		}
 	}
 	return outcome, err
+}
+
+// concludeCommand commits an outcome, and then lets the stdio go of a start that has failed. Not before: as long as the
+// failure is not journaled, the next worker may find the start undone and begin it again, and the client's readers must
+// not have seen the end of their fifos then.
+func (c *container) concludeCommand(ctx context.Context, r lifecycle.Record) (lifecycle.Record, error) {
+	if r.Op != lifecycle.OpStart || r.Phase != lifecycle.Failed || !c.bringsUp(r.Op, r.Exec) {
+		return c.conclude(ctx, r)
+	}
+	defer c.streams.willClose(r.Exec)()
+	r, err := c.conclude(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	if err := c.closeStreams(r.Exec); err != nil {
+		c.svc.warn(c.id, "let the stdio of a failed start go", err)
+	}
+	return r, nil
 }
 
 // failed is the outcome of an effect that ended with an error. Where user code
@@ -115,12 +133,7 @@ func (c *container) failed(ctx context.Context, outcome lifecycle.Record, failur
 			}
 		}
 	}
-	switch {
-	case outcome.Op == lifecycle.OpStart && c.bringsUp(outcome.Op, outcome.Exec):
-		if err := c.closeStreams(outcome.Exec); err != nil {
-			c.svc.warn(c.id, "let the stdio of a failed start go", err)
-		}
-	case outcome.Op == lifecycle.OpPause:
+	if outcome.Op == lifecycle.OpPause {
 		c.thaw()
 	}
 	if outcome.Exit != nil {

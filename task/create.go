@@ -283,6 +283,7 @@ func (c *container) create(ctx context.Context, intent lifecycle.Record) (int, e
 // openIO makes the stdio of a process that is about to be launched, and carries
 // out a CloseIO that has come before it.
 func (c *container) openIO(ctx context.Context, exec string, stdio runtime.Stdio, intent lifecycle.Record) (IO, error) {
+	c.streams.closed(ctx, exec)
 	o := c.ioOptions(exec, intent)
 	o.GiveUp = ctx.Done()
 	io, err := c.svc.Machine.OpenIO(c.svc.Keeper, c.ioPrefix(exec), stdio, o)

@@ -7,8 +7,41 @@ import (
 
 // streams are the stdio of a container's processes, by exec id.
 type streams struct {
-	mu sync.Mutex
-	io map[string]IO
+	mu      sync.Mutex
+	io      map[string]IO
+	closing map[string]chan struct{} // those of a start that has failed, until they are closed
+}
+
+// willClose has a start wait until the streams of the last one, which has failed, are closed: they go only once that is
+// journaled. The returned function ends the wait.
+func (s *streams) willClose(exec string) (over func()) {
+	done := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing == nil {
+		s.closing = map[string]chan struct{}{}
+	}
+	s.closing[exec] = done
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.closing, exec)
+		close(done)
+	}
+}
+
+// closed waits until no streams of an earlier start are in the way, or ctx ends.
+func (s *streams) closed(ctx context.Context, exec string) {
+	s.mu.Lock()
+	done := s.closing[exec]
+	s.mu.Unlock()
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 func (s *streams) put(exec string, io IO) {
