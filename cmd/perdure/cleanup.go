@@ -27,8 +27,8 @@ import (
 	"perdure/task/options"
 )
 
-// containerd allows 5 s for all of it.
 const (
+	totalTimeout = 4500 * time.Millisecond // containerd allows 5 s for all of it
 	endTimeout   = 2500 * time.Millisecond // a live keeper ends the id
 	aloneTimeout = 3 * time.Second         // the runtime's calls
 	failWait     = 500 * time.Millisecond  // for a runtime to clean up whose time is up
@@ -89,6 +89,8 @@ func cleanup(args []string) error {
 // it does not have the container, leaves it to this process; one that does not
 // answer in time still works on it.
 func end(a shimArgs) (*api.DeleteResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), totalTimeout)
+	defer cancel()
 	socket, err := socketOf(a.bundle)
 	if err != nil {
 		return nil, err
@@ -106,13 +108,13 @@ func end(a shimArgs) (*api.DeleteResponse, error) {
 		case err == nil:
 			return resp, nil
 		case errdefs.IsNotFound(err):
-			return cleanAlone(a)
+			return cleanAlone(ctx, a)
 		}
 		if dead, _ := rendezvous.Dead(socket); !dead { // else it died meanwhile
 			return nil, fmt.Errorf("the shim lives and has not ended it: %w", err)
 		}
 	}
-	resp, err := cleanAlone(a)
+	resp, err := cleanAlone(ctx, a)
 	if err == nil && socket != "" {
 		buryKeeper(socket)
 	}
@@ -166,7 +168,7 @@ func askShim(socket, method string, limit time.Duration, req, resp proto.Message
 
 // cleanAlone ends a container whose keeper is dead, or which its keeper no
 // longer has, from what the bundle tells.
-func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
+func cleanAlone(ctx context.Context, a shimArgs) (*api.DeleteResponse, error) {
 	meta := store.Meta{Namespace: a.namespace, ID: a.id, Bundle: a.bundle}
 	journal, err := store.Open(filepath.Join(a.bundle, store.Name), lockTimeout)
 	resp := &api.DeleteResponse{ExitStatus: lifecycle.UnknownStatus}
@@ -181,7 +183,7 @@ func cleanAlone(a shimArgs) (*api.DeleteResponse, error) {
 	} else if err := withoutJournal(a, err, &meta, resp); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), aloneTimeout)
+	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
 	killed, err := removeFromRuntime(ctx, meta)
 	if err != nil {
