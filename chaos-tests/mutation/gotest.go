@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -45,13 +46,9 @@ func (c catcher) real() bool {
 func (c catcher) pattern() string {
 	var parts []string
 	for part := range strings.SplitSeq(c.test, "/") {
-		parts = append(parts, "^"+regexpQuoted(part)+"$")
+		parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
 	}
 	return strings.Join(parts, "/")
-}
-
-func regexpQuoted(s string) string {
-	return strings.NewReplacer(".", `\.`, "+", `\+`, "(", `\(`, ")", `\)`, "[", `\[`, "]", `\]`).Replace(s)
 }
 
 // bench runs tests over a tree with one fault in it, or with none.
@@ -94,8 +91,8 @@ func (b *bench) run(ctx context.Context, c catcher) (result, error) {
 		}
 		env = append(env, "PERDURE_BIN="+b.bin)
 	}
-	// The clean-up of a test that hangs has its own limits; this one is for what is worse.
-	ctx, cancel := context.WithTimeout(ctx, b.limit+2*time.Minute)
+	// Compilation and the clean-up of a test that hangs come on top; a test binary that ignores its limit ends here.
+	ctx, cancel := context.WithTimeout(ctx, b.limit+10*time.Minute)
 	defer cancel()
 	args = append(args, pkg)
 	if usesRapid(filepath.Join(b.tree, c.dir)) {
