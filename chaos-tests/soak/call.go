@@ -102,8 +102,8 @@ const (
 //   - runc was killed: any error of a call that has used it, which says that it was killed.
 //   - runc gave up to freeze a cgroup, in its own words: version 1.1.5 tries so often only, and with cgroup v1 a process that
 //     is just being forked is in its way. Nothing has happened then.
-//   - the worker or containerd was stopped, or the worker killed: DeadlineExceeded of State, for which containerd
-//     itself waits 2 s only (io.containerd.timeout.task.state).
+//   - containerd itself waits for State for 2 s only (io.containerd.timeout.task.state), which a worker that is stopped, or
+//     a busy machine, can take. For how long a client may go without an answer then, see state.
 func (l *life) excuse(a answer, daemon int) string {
 	touched := func(kinds ...faultKind) bool { return len(l.s.faults.during(l.slot, a.Began, a.Ended, kinds...)) > 0 }
 	lately := func(kind faultKind) bool {
@@ -117,15 +117,17 @@ func (l *life) excuse(a answer, daemon int) string {
 		return containerdKilled
 	case strings.Contains(a.Message, notSettled) && strings.Contains(a.Message, noSpace) && lately(faultDisk):
 		return "the disk was full, and is not settled yet"
-	case strings.Contains(a.Message, noSpace) && touched(faultDisk):
-		return fullDisk
 	case strings.Contains(a.Message, withoutWords) && touched(faultDisk):
 		return "runc could not write"
+	case strings.Contains(a.Message, noSpace) && touched(faultDisk):
+		return fullDisk
+	case a.Op == checker.OpCreate && strings.HasSuffix(a.Message, wordless) && touched(faultDisk):
+		return fullDisk
 	case killed(a.Message) && touched(faultRuncKill):
 		return "runc was killed"
 	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
 		return notFrozen
-	case a.code == codes.DeadlineExceeded && a.Op == checker.OpState && touched(faultStop, faultFreeze, faultKill, faultDisk, faultContainerd):
+	case a.code == codes.DeadlineExceeded && a.Op == checker.OpState && a.Ended-a.Began < uint64(callLimit.Microseconds()):
 		return "containerd did not wait"
 	}
 	return ""
@@ -147,6 +149,7 @@ func killed(message string) bool {
 const (
 	noSpace      = "no space left on device"                                    // ENOSPC
 	notSettled   = "is under way, and cannot be settled yet, it is tried again" // a recovery that is in trouble
+	wordless     = "did not terminate successfully: exit status 1"              // of a runc that cannot even open its log
 	withoutWords = "the runtime ended without a word"                           // of an exec that may have run
 )
 
@@ -171,7 +174,7 @@ const retryPause = 100 * time.Millisecond
 
 // state asks for a process's state until it is answered. A process that is not there has State "".
 func (l *life) state(exec string) answer {
-	for {
+	for began := l.s.clock.tick(); ; {
 		a := l.ask(request{op: checker.OpState, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
 			r, err := t.Get(ctx, &tasks.GetRequest{ContainerID: l.slot.ID, ExecID: exec})
 			if err == nil {
@@ -186,7 +189,7 @@ func (l *life) state(exec string) answer {
 		if a.ok() || a.is(codes.NotFound) || l.ctx.Err() != nil {
 			return a
 		}
-		if a.trouble == "" {
+		if a.trouble == "" || a.Ended-began > uint64(wait.Limit(callLimit).Microseconds()) {
 			l.fail(unexpected(a))
 			return a
 		}
