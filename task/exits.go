@@ -159,24 +159,21 @@ func (x *exits) claimed(e Exit) (lifecycle.Process, claim, bool) {
 	return id, cl, false
 }
 
-// identify finds the start time of a process that runc has just brought up:
-// from its exit where it is dead already, else from /proc, where it must be a
-// child of the keeper: a stranger may have its pid by now.
+// identify finds the start time of a process that runc has just brought up: from
+// /proc, where it must be a child of the keeper (a stranger may have its pid by now),
+// else from its exit. A held exit of that pid may be an earlier process's, which has
+// waited since before this one had the pid: so the living one counts first, and then
+// the exit that came last.
 func (x *exits) identify(ctx context.Context, m Machine, pid, keeper int) (uint64, error) {
 	for {
 		x.mu.Lock()
 		arrived := x.arrived
-		exit := slices.IndexFunc(x.held, func(e heldExit) bool { return e.Pid == pid })
-		var start uint64
-		if exit >= 0 {
-			start = x.held[exit].Start
-		}
 		x.mu.Unlock()
-		if exit >= 0 {
-			return start, nil
-		}
 		start, err := m.ChildStartTime(pid, keeper)
 		if err == nil {
+			return start, nil
+		}
+		if start, ok := x.lastHeld(pid); ok {
 			return start, nil
 		}
 		select {
@@ -185,6 +182,18 @@ func (x *exits) identify(ctx context.Context, m Machine, pid, keeper int) (uint6
 			return 0, fmt.Errorf("neither alive nor reaped by the keeper: %w", err)
 		}
 	}
+}
+
+// lastHeld is the start time in the last held exit of a pid.
+func (x *exits) lastHeld(pid int) (start uint64, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.held {
+		if e.Pid == pid {
+			start, ok = e.Start, true
+		}
+	}
+	return start, ok
 }
 
 // Exited takes one exit from the keeper; it is acknowledged once it is
