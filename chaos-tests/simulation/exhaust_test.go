@@ -168,7 +168,7 @@ func explore(t *testing.T, part plan, b bounds, r *report) {
 	for _, fault := range faultsOf(t, part, r) {
 		p := part
 		p.Fault = fault
-		if b.faults {
+		if b.faults || fault == strangerDies {
 			exploreCrashes(t, p, r, ends, true, false)
 		} else {
 			run(t, p, r)

@@ -244,11 +244,11 @@ func (h hands) UnmountRootfs(bundle string) error {
 
 func (h hands) OpenIO(_ runtime.Descriptors, prefix string, _ runtime.Stdio, o runtime.IOOptions) (task.IO, error) {
 	io := &stdio{h, prefix}
-	if err := (channel{h.worker}).Store(prefix+"/stdout", nil); err != nil {
+	if err := channel(h).Store(prefix+"/stdout", nil); err != nil {
 		return nil, err
 	}
 	if !o.StdinClosed {
-		if err := (channel{h.worker}).Store(prefix+"/stdin.hold", nil); err != nil {
+		if err := channel(h).Store(prefix+"/stdin.hold", nil); err != nil {
 			return nil, err
 		}
 	}
@@ -260,7 +260,7 @@ func (h hands) ResumeIO(_ runtime.Descriptors, prefix string, _ runtime.Stdio, _
 }
 
 func (h hands) CloseIO(_ runtime.Descriptors, prefix string) error {
-	return (channel{h.worker}).Drop(prefix)
+	return channel(h).Drop(prefix)
 }
 
 // ChildStartTime and what follows are looks: they take no turn.
@@ -297,7 +297,7 @@ func (h hands) ParseCgroup(text string) (task.Cgroup, error) {
 }
 
 func (h hands) ResumeOOM(_ runtime.Descriptors, prefix string) (task.OOMWatch, error) {
-	if !(channel{h.worker}).has(prefix + "/counter") {
+	if !channel(h).has(prefix + "/counter") {
 		return nil, fmt.Errorf("%s: %w", prefix, syscall.ENOENT)
 	}
 	key, _ := strings.CutSuffix(strings.TrimPrefix(prefix, "c/"), "/oom")

@@ -101,11 +101,12 @@ const (
 	runtimeFails  = "runtime-fails"  // the first runtime call of the operation says why it cannot be done
 	runtimeKilled = "runtime-killed" // it is killed after its first step in the world
 	publishFails  = "publish-fails"  // containerd takes no event for a while
+	strangerDies  = "stranger-dies"  // just before a process is brought up, somebody else's with its pid ends
 	errorAt       = "error "         // and a crash point: the step there fails, once
 )
 
 // any says that clients may see errors that they have not caused.
-func (f *faults) any() bool { return f.kind != "" && f.kind != publishFails }
+func (f *faults) any() bool { return f.kind != "" && f.kind != publishFails && f.kind != strangerDies }
 
 // at is what the step at a crash point reports.
 func (f *faults) at(point string) error {
@@ -126,7 +127,7 @@ func (f *faults) refuses() bool {
 }
 
 // inject changes what a runtime call does.
-func (f *faults) inject(c *call) {
+func (f *faults) inject(m *machine, c *call) {
 	if f.left == 0 {
 		return
 	}
@@ -134,6 +135,13 @@ func (f *faults) inject(c *call) {
 	case runtimeFails:
 		f.left--
 		c.steps = []step{c.steps[0], {"fails", func() error { return runtimeError{"something is wrong", nil} }}}
+	case strangerDies:
+		f.left--
+		c.steps = slices.Insert(slices.Clone(c.steps), 1, step{"sees a stranger die", func() error {
+			m.ticks++
+			m.world.keeper.reap(m.pid+1, m.ticks, exitCode(99))
+			return nil
+		}})
 	case runtimeKilled:
 		f.left--
 		at := min(2, len(c.steps))

@@ -70,7 +70,7 @@ func (r *runc) run(ctx context.Context, op, intent string, launched func() error
 		m.intents[r.config.ID] = map[string]*call{}
 	}
 	m.intents[r.config.ID][intent] = c
-	r.world.faults.inject(c)
+	r.world.faults.inject(m, c)
 	m.proceed(c)
 	select {
 	case <-c.done:

@@ -26,10 +26,10 @@ type scenario struct {
 var anyFault = []string{runtimeFails, runtimeKilled, publishFails}
 
 var scenarios = []scenario{
-	{"create", func(*world) {}, func(w *world) { w.create("c") }, anyFault},
+	{"create", func(*world) {}, func(w *world) { w.create("c") }, append(anyFault, strangerDies)},
 	{"start", created, func(w *world) { w.begin("c", "") }, anyFault},
 	{"exec-add", running, func(w *world) { w.add1("c", "x") }, nil},
-	{"exec-start", withExec, func(w *world) { w.begin("c", "x") }, anyFault},
+	{"exec-start", withExec, func(w *world) { w.begin("c", "x") }, append(anyFault, strangerDies)},
 	{"exec-kill", running, func(w *world) { w.kill("c", victim, 9, false) }, nil},
 	{"exec-delete", withDeadExec, func(w *world) { w.del("c", victim) }, nil},
 	{"kill", running, func(w *world) { w.kill("c", "", 15, false) }, []string{runtimeFails, runtimeKilled}},
