@@ -175,7 +175,7 @@ func TestKeeperAsStarted(t *testing.T) {
 		t.Errorf("OOM score %s, ours is %d", r.OOM, score)
 	}
 	keeper := r.Welcome.KeeperPID
-	if r.Parent != keeper || r.Session != r.PID || r.Dir != "/" || !slices.Contains(r.Env, "PERDURE_DEBUG=1") || !slices.Contains(r.Env, "GOMAXPROCS=2") || len(r.Args) != 2 {
+	if r.Parent != keeper || r.Session != keeper || r.Dir != "/" || !slices.Contains(r.Env, "PERDURE_DEBUG=1") || !slices.Contains(r.Env, "GOMAXPROCS=2") || len(r.Args) != 2 {
 		t.Errorf("worker %+v of keeper %d", r, keeper)
 	}
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", keeper))
