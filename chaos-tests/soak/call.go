@@ -89,6 +89,7 @@ func (l *life) ask(r request) answer {
 const (
 	fullDisk         = "the disk was full"
 	containerdKilled = "containerd was killed"
+	unsettled        = "the disk was full, and something is not settled yet"
 	notFrozen        = "runc could not freeze"
 )
 
@@ -116,7 +117,7 @@ func (l *life) excuse(a answer, daemon int) string {
 	case cut(a.code) && l.s.access.died(daemon):
 		return containerdKilled
 	case strings.Contains(a.Message, notSettled) && strings.Contains(a.Message, noSpace) && lately(faultDisk):
-		return "the disk was full, and is not settled yet"
+		return unsettled
 	case strings.Contains(a.Message, withoutWords) && touched(faultDisk):
 		return "runc could not write"
 	case strings.Contains(a.Message, noSpace) && touched(faultDisk):
@@ -156,13 +157,17 @@ const (
 // settle makes a call until it is answered: where a fault has taken the answer it looks whether it has happened, and
 // asks again if it has not. What it returns is ok, or refused without trouble.
 func (l *life) settle(r request, happened func(state answer) bool) answer {
-	for {
+	for troubled := false; ; troubled = true {
 		a := l.ask(r)
-		if a.ok() || a.trouble == "" || l.ctx.Err() != nil {
+		// Refused, because an earlier one has happened meanwhile, is as good as ok.
+		if a.ok() || a.trouble == "" && !troubled || l.ctx.Err() != nil {
 			return a
 		}
 		if now := l.state(r.exec); happened != nil && happened(now) {
 			a.err, a.trouble, a.Pid = nil, "", now.Pid
+			return a
+		}
+		if a.trouble == "" {
 			return a
 		}
 		pause(l.ctx, retryPause)

@@ -48,8 +48,10 @@ func (l *life) add(id string, plan *execPlan) (*process, error) {
 	return p, nil
 }
 
-// startExec starts an exec. Where runc was killed under it, it may have been started and lost.
+// startExec starts an exec. Where runc was killed under it, it may have been started and lost; the answer has its trouble
+// then.
 func (l *life) startExec(exec string) answer {
+	trouble := ""
 	for {
 		a := l.ask(request{op: checker.OpStart, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
 			r, err := t.Start(ctx, &tasks.StartRequest{ContainerID: l.slot.ID, ExecID: exec})
@@ -58,14 +60,17 @@ func (l *life) startExec(exec string) answer {
 			}
 			return err
 		}})
-		if a.ok() || a.trouble == "" || l.ctx.Err() != nil {
+		if a.trouble != "" {
+			trouble = a.trouble
+		}
+		if a.ok() || trouble == "" || l.ctx.Err() != nil {
 			return a
 		}
 		if now := l.state(exec); now.State != checker.Created {
-			a.err, a.Pid = nil, now.Pid
+			a.err, a.trouble, a.Pid = nil, trouble, now.Pid
 			return a
 		}
-		if a.trouble != containerdKilled {
+		if a.trouble != containerdKilled && a.trouble != unsettled {
 			l.didNot(a)
 			return a
 		}
