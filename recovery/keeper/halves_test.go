@@ -89,3 +89,15 @@ func TestTheLastOrdersOfAWorkerCount(t *testing.T) {
 		t.Errorf("worker %d was told of exit %d, which was acknowledged", e.Life, e.Exit.Seq)
 	}
 }
+
+// TestAnExitHasOneTime: that of its end, however often and late it is told.
+func TestAnExitHasOneTime(t *testing.T) {
+	k := run(t, "normal+noack", "")
+	k.hello()
+	k.orphans(1, 7).Close()
+	first := k.exit()
+	kill(t, first.PID)
+	if second := k.exit(); second.Life != 2 || second.Exit != first.Exit {
+		t.Errorf("told to the next worker as %+v, to the first as %+v", second.Exit, first.Exit)
+	}
+}
