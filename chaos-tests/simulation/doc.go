@@ -25,7 +25,7 @@
 //     the exit of the init, an OOM; each before the operation, in the moment of the crash, while no worker lives, and
 //     after the answer (two variants);
 //   - at every turn, and once more at every later turn that leaves another world than the one before, recovery included
-//     (two variants).
+//     (one variant).
 //
 // A case is not followed further where a crash leaves exactly what another one has left before, journals and everything
 // told so far included. Besides, each operation meets each fault: a runtime call that fails, one that is killed in the
@@ -38,6 +38,11 @@
 //
 // Every case is judged by package checker, and by what the world itself finds wrong: an answer that does not come, an error
 // that nobody has caused, stdio that the keeper does not have when the runtime is called, anything left behind.
+//
+// # What is known not to hold
+//
+// The OOM of an init that ends before any worker has seen its cgroup (killed over the create or restore that brought it up)
+// is not told: nothing but the dead process leads to the cgroup. The simulation does not ask for it.
 //
 // # What is not simulated
 //

@@ -52,6 +52,7 @@ type cgroup struct {
 	gone     bool
 	kills    uint64
 	notified bool
+	watched  bool // a worker has ever known which it is
 	heeding  []*heed
 }
 
@@ -383,6 +384,7 @@ func (g *cgroupHandle) WatchOOM(_ runtime.Descriptors, prefix string) (task.OOMW
 	if err := (channel{g.worker}).Store(prefix+"/counter", nil); err != nil {
 		return nil, err
 	}
+	g.cgroup.watched = true
 	return &watch{g.hands, g.cgroup}, nil
 }
 

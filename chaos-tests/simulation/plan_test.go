@@ -155,7 +155,7 @@ func (w *world) arm() {
 	case runtimeFails, runtimeKilled:
 		w.faults.left = 1
 	case publishFails:
-		w.faults.left = 4
+		w.faults.left = 12 // 2 s and more: Delete does not wait for that
 	default:
 		w.faults.left = 1
 	}

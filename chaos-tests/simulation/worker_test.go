@@ -168,9 +168,15 @@ func (w *world) recognise() {
 	w.ends[h.Sum64()] = true
 }
 
+// mark is a turn: what a worker would leave that is killed instead of it, and its name.
+type mark struct {
+	left  uint64
+	label string
+}
+
 // mark notes what a worker would leave that is killed now. Where nothing of it has changed since the turn before, it
 // makes no difference which of the two it dies at.
-func (w *world) mark() {
+func (w *world) mark(t *turn) {
 	if !w.marking {
 		return
 	}
@@ -190,7 +196,7 @@ func (w *world) mark() {
 			fmt.Fprintln(h, e.Name())
 		}
 	}
-	w.marks = append(w.marks, h.Sum64())
+	w.marks = append(w.marks, mark{h.Sum64(), t.label})
 }
 
 // lastTransactions reads the two meta pages of a journal, one of which every transaction writes.

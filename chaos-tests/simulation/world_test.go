@@ -57,7 +57,7 @@ type world struct {
 	journals []string        // what was in each at the last crash
 	ends     map[uint64]bool // states after a crash from which everything is known already; nil: none are
 	known    bool            // this case has come to one: it ends there
-	marks    []uint64        // of each turn, where marking: what the world was like then
+	marks    []mark          // of each turn, where marking: what the world was like then
 	marking  bool
 }
 
@@ -199,7 +199,7 @@ func (w *world) give(t *turn) {
 	if w.counted && w.alive() {
 		n := w.turns
 		w.turns++
-		w.mark()
+		w.mark(t)
 		if slices.Contains(w.plan.Crashes, n) || w.plan.CrashRate > 0 && w.random.Float64() < w.plan.CrashRate {
 			w.crashed = append(w.crashed, t.label)
 			w.report.kill(t.label)
