@@ -182,7 +182,7 @@ var clientMutants = []mutant{
 		name: "exit-time-is-now", file: "recovery/keeper/client/client.go", in: "func (c *Client) read(",
 		old: "time.Unix(0, int64(m.At))", new: "time.Now()",
 		hurts: "an exit that happened while nobody was there has the time of the restart",
-		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+		by:    "recovery/keeper TestAnExitHasOneTime",
 	},
 	{
 		name: "stored-without-a-reply", file: "recovery/keeper/client/calls.go", in: "func (c *Client) Store(",
