@@ -14,9 +14,10 @@ import (
 
 // situation is what a container is in when its whole shim dies.
 type situation struct {
-	name  string
-	begin func(context.Context, *scene)
-	init  truth
+	name   string
+	begin  func(context.Context, *scene)
+	init   truth
+	events []string // as far as they tell of an exec
 }
 
 // situations: what the init ends with is what the journal or `delete` can know.
@@ -25,23 +26,23 @@ var situations = []situation{
 		s.run(ctx, false)
 		endInit(ctx, s)
 		harness.Check(s.t, s.rec.Wait(ctx, s.life, s.c))
-	}, journaled},
-	{"running", func(ctx context.Context, s *scene) { s.run(ctx, false) }, killedByDelete},
+	}, journaled, nil},
+	{"running", func(ctx context.Context, s *scene) { s.run(ctx, false) }, killedByDelete, nil},
 	{"created", func(ctx context.Context, s *scene) {
 		c, err := s.rec.Create(ctx, s.life, s.config(false))
 		harness.Check(s.t, err)
 		s.c = c
 		s.served(ctx)
-	}, killedByDelete},
+	}, killedByDelete, nil},
 	{"paused", func(ctx context.Context, s *scene) {
 		s.run(ctx, false)
 		harness.Check(s.t, s.rec.Pause(ctx, s.life, s.c))
-	}, killedByDelete},
+	}, killedByDelete, nil},
 	{"running with an exec", func(ctx context.Context, s *scene) {
 		s.run(ctx, true)
 		_, err := s.rec.Exec(ctx, s.life, s.c, harness.ExecConfig{ID: "e", Args: harness.Sleep()})
 		harness.Check(s.t, err)
-	}, killedByDelete},
+	}, killedByDelete, []string{"create", "start", "exec-added e", "exec-started e", "exit e", "exit", "delete"}},
 }
 
 // hold takes hold of the keeper and its worker.
@@ -69,6 +70,10 @@ func TestKeeperAndWorkerAreKilled(t *testing.T) {
 			s.forgotten(ctx)
 			harness.Check(t, s.h.Gone(ctx))
 			s.judge(situation.init)
+			if situation.events != nil {
+				_, err := s.h.Events.Expect(limit, s.id, situation.events...)
+				harness.Check(t, err)
+			}
 			s.again(ctx)
 		})
 	}
