@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,9 +145,39 @@ func (l *life) create() error {
 			return unexpected(a)
 		}
 		l.s.orphan(l.slot.ID, a.Began)
-		pause(l.ctx, retryPause)
+		if err := l.cleaned(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// cleanedFor is how long nothing of a failed create must have been seen.
+const cleanedFor = 500 * time.Millisecond
+
+// cleaned waits until containerd has cleaned up after a create that has failed. It does so beside, by `delete` and by the
+// path of the bundle, and would take away what a client creates meanwhile by the same id.
+func (l *life) cleaned() error {
+	var since time.Time
+	return l.until("containerd to have cleaned up after a create", func() error {
+		left, err := proc.Select(func(p proc.Process) bool {
+			return slices.Contains(p.Args, l.slot.ID) && slices.Contains(p.Args, l.s.h.Namespace) && (slices.Contains(p.Args, "delete") || slices.Contains(p.Args, "cleanup"))
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(l.s.h.Bundle(l.s.h.Namespace, l.slot.ID)); err == nil || len(left) > 0 {
+			since = time.Time{}
+			return fmt.Errorf("the bundle is there (%v), or %v", err == nil, left)
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) < cleanedFor {
+			return errors.New("it may not have begun")
+		}
+		return nil
+	})
 }
 
 // adopt notes who the init is, and waits for its end from now on.
