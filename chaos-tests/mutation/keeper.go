@@ -200,7 +200,7 @@ var clientMutants = []mutant{
 		name: "exits-in-disorder", file: "recovery/keeper/client/queue.go", in: "func (q *queue[T]) put(",
 		old: "q.list = append(q.list, item)", new: "q.list = append([]T{item}, q.list...)",
 		hurts: "exits are told in another order than they happened",
-		by:    "recovery/keeper TestExitsWhileNoWorkerLives",
+		by:    "recovery/keeper/client TestQueueKeepsTheOrder",
 	},
 	{
 		name: "client-forges-the-keepers-marks", file: "recovery/keeper/protocol/request.go", in: "func ReadCall(",
