@@ -76,7 +76,7 @@ func (l *life) ask(r request) answer {
 	if a.err != nil {
 		a.Code, a.Message = checker.Code(a.code.String()), errgrpc.ToNative(a.err).Error()
 		a.trouble = l.excuse(a, daemon)
-		if a.trouble != "" && a.trouble != fullDisk && a.trouble != notFrozen {
+		if a.trouble != "" && a.trouble != fullDisk && a.trouble != notFrozen && a.trouble != frozen {
 			a.Code = checker.Unanswered // it may have happened all the same
 		}
 	}
@@ -90,6 +90,7 @@ const (
 	fullDisk         = "the disk was full"
 	containerdKilled = "containerd was killed"
 	unsettled        = "the disk was full, and something is not settled yet"
+	frozen           = "runc has frozen it for a signal"
 	notFrozen        = "runc could not freeze"
 )
 
@@ -103,6 +104,8 @@ const (
 //   - runc was killed: any error of a call that has used it, which says that it was killed.
 //   - runc gave up to freeze a cgroup, in its own words: version 1.1.5 tries so often only, and with cgroup v1 a process that
 //     is just being forked is in its way. Nothing has happened then.
+//   - runc freezes a container while it signals all of its processes (cgroup v1), and refuses an exec just then. Nothing has
+//     happened.
 //   - containerd itself waits for State for 2 s only (io.containerd.timeout.task.state), which a worker that is stopped, or
 //     a busy machine, can take. For how long a client may go without an answer then, see state.
 func (l *life) excuse(a answer, daemon int) string {
@@ -128,6 +131,8 @@ func (l *life) excuse(a answer, daemon int) string {
 		return "runc was killed"
 	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
 		return notFrozen
+	case a.Op == checker.OpStart && a.Exec != "" && strings.Contains(a.Message, "cannot exec in a paused container") && l.signalledAll(a):
+		return frozen
 	case a.code == codes.DeadlineExceeded && a.Op == checker.OpState && a.Ended-a.Began < uint64(callLimit.Microseconds()):
 		return "containerd did not wait"
 	}

@@ -37,6 +37,7 @@ type life struct {
 	start   uint64
 	created time.Time // before the create, by the machine's clock
 	deleted time.Time // after the delete
+	toAll   []*span   // when all processes were signalled
 	ending  bool      // from when on the init may end
 
 	init    *process

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -165,6 +167,9 @@ func (l *life) harmless(which int) error {
 
 // kill sends a signal through containerd. A process that has ended meanwhile is found gone by who has to ask twice.
 func (l *life) kill(exec string, sig syscall.Signal, all bool) answer {
+	if all {
+		defer l.signalsAll()()
+	}
 	times := 0
 	a := l.settle(request{op: checker.OpKill, exec: exec, signal: int(sig), do: func(ctx context.Context, t tasks.TasksClient, _ *checker.Call) error {
 		times++
@@ -175,6 +180,29 @@ func (l *life) kill(exec string, sig syscall.Signal, all bool) answer {
 		a.err = nil
 	}
 	return a
+}
+
+// span is a time in ticks.
+type span struct{ from, to uint64 }
+
+// signalsAll notes that all processes are being signalled until the returned function is called.
+func (l *life) signalsAll() (over func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &span{l.s.clock.tick(), math.MaxUint64}
+	l.toAll = append(l.toAll, s)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		s.to = l.s.clock.tick()
+	}
+}
+
+// signalledAll says whether all processes were being signalled during a call.
+func (l *life) signalledAll(a answer) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.toAll, func(s *span) bool { return s.from <= a.Ended && s.to >= a.Began })
 }
 
 func (l *life) pids() error {
