@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/proc"
@@ -61,13 +62,13 @@ func (l *life) note(a answer) {
 	}
 }
 
-// didNot notes of a call that was cut off that it has had no effect.
+// didNot notes of a call that was cut off, and of the same ones before it, that none has had an effect.
 func (l *life) didNot(a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, c := range l.calls {
-		if c.Began == a.Began {
-			l.calls[i].Code = checker.Code(a.code.String())
+		if c.Target == a.Target && c.Op == a.Op && c.Code == checker.Unanswered {
+			l.calls[i].Code = checker.Code(codes.Unavailable.String())
 		}
 	}
 }
