@@ -37,9 +37,17 @@ func (s *Service) Adopt(journal *store.Journal, oldest uint64) error {
 		close(c.adopted)
 		s.enter(c) // the replayed Create answers, and forgets it
 		c.expire(func() { c.vanish(false) })
-	case v.Init.State == lifecycle.None && len(v.Open) == 0:
+	case v.Init.State == lifecycle.None && v.Last == 0:
 		close(c.adopted)
 		c.forget(Owed(c.instance, oldest), true) // killed before the intent of its create
+	case v.Init.State == lifecycle.None && len(v.Open) == 0:
+		s.enter(c)
+		s.idle.begin()
+		go func() { // its create was undone or has failed, and what it left may be there still
+			defer s.idle.end()
+			defer close(c.adopted)
+			c.vanish(Owed(c.instance, oldest))
+		}()
 	default:
 		s.enter(c)
 		c.adoptOOM() // before exits come, which may have to be explained
