@@ -42,7 +42,8 @@
 // # What is known not to hold
 //
 // The OOM of an init that ends before any worker has seen its cgroup (killed over the create or restore that brought it up)
-// is not told: nothing but the dead process leads to the cgroup. The simulation does not ask for it.
+// is not told: nothing but the dead process leads to the cgroup. Nor is one whose cgroup an orphaned delete of the runtime
+// removes before the next worker looks. The simulation does not ask for them.
 //
 // # What is not simulated
 //

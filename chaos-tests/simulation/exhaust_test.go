@@ -172,6 +172,10 @@ func explore(t *testing.T, part plan, b bounds, r *report) {
 	for _, fault := range faultsOf(t, part, r) {
 		p := part
 		p.Fault = fault
+		if part.Scenario == "create" && fault == runtimeKilled && !part.Private && !part.Reverse {
+			exploreCrashes(t, p, r, ends, true, true) // what is left is to be removed, whoever dies over that
+			continue
+		}
 		if b.faults || fault == strangerDies || fault == publishFails && part.Scenario == "delete" {
 			exploreCrashes(t, p, r, ends, true, false)
 		} else {

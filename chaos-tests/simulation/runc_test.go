@@ -346,6 +346,7 @@ func (r *runc) Delete(ctx context.Context, intent string, force bool) error {
 		step{"removes", func() error {
 			if c := r.container(); c != nil {
 				c.cgroup.gone = true
+				c.cgroup.watched = c.cgroup.watched && r.world.alive() && r.world.worker.serving // else nobody can have looked at the last
 				delete(r.machine().containers, r.config.ID)
 			}
 			return nil
