@@ -68,12 +68,17 @@ type stage struct {
 
 func newStage(t *testing.T, keeper Keeper, publisher Publisher) *stage {
 	t.Helper()
+	return newStageOn(t, NewMachine(), keeper, publisher)
+}
+
+func newStageOn(t *testing.T, machine Machine, keeper Keeper, publisher Publisher) *stage {
+	t.Helper()
 	bundle := t.TempDir()
 	journal, err := store.Create(bundle, store.Meta{Namespace: "ns", ID: "web", Bundle: bundle})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Keeper: keeper, Publisher: publisher, Machine: NewMachine(), Now: time.Now})
+	s := New(Config{Keeper: keeper, Publisher: publisher, Machine: machine, Now: time.Now})
 	c := newContainer(s, journal, createParams{PrivatePIDNamespace: true})
 	t.Cleanup(c.close)
 	return &stage{c, t}
