@@ -77,7 +77,7 @@ bin/test/perdure-crashpoints:
 lint: ## staticcheck and gofmt
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [[ -z $$unformatted ]] || { echo "gofmt: $$unformatted"; exit 1; }
 	staticcheck=$$(scripts/setup lint)/staticcheck; \
-	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./... && $$staticcheck -tags chaos ./matrix)
+	$$staticcheck ./... && $$staticcheck -tags crashpoints ./... && (cd chaos-tests && $$staticcheck ./... && $$staticcheck -tags chaos ./matrix && $$staticcheck -tags crashpoints ./simulation)
 
 # KILL is how often workers are killed in the third part, RUN a regular
 # expression of tests, RUNC 1.1.5 (the machine's, which must be that) or the
