@@ -188,10 +188,12 @@ func (k *keeper) reply(call uint64, failure string, fd int) {
 	k.send(protocol.Message{Type: protocol.Reply, Call: call, Error: failure}, fd)
 }
 
+// recvmsg reads one packet. A worker that has died with packets of ours unread is reported first, once, as ECONNRESET (Linux,
+// unix_release_sock and sock_error); what it has said before is there after that.
 func recvmsg(fd int, packet, rights []byte) (n, rn, flags int, err error) {
 	for {
 		n, rn, flags, _, err = unix.Recvmsg(fd, packet, rights, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-		if !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNRESET) {
 			return n, rn, flags, err
 		}
 	}

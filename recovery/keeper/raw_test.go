@@ -1,6 +1,7 @@
 package keeper_test
 
 import (
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -30,6 +31,13 @@ func (w *fake) misbehave(conn net.Conn) {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 		select {}
 	}
+	if w.is("answer-half") {
+		head := make([]byte, protocol.HeaderSize)
+		if _, err := io.ReadFull(conn, head); err == nil {
+			_, _ = conn.Write(response(protocol.ParseHeader(head).Stream, "raw"))
+		}
+		return
+	}
 	a := protocol.Assembler{Limit: protocol.MaxFrame}
 	var streams []uint32
 	buf := make([]byte, 1<<16)
@@ -56,12 +64,14 @@ func (w *fake) misbehave(conn net.Conn) {
 	}
 }
 
+// response is the frame of an answer.
+func response(stream uint32, text string) []byte {
+	data := protocol.AppendText(nil, 2, string(protocol.AppendText(nil, 1, text)))
+	return frameOf(protocol.Header{Stream: stream, Type: protocol.FrameResponse}, data)
+}
+
 func (w *fake) write(conn net.Conn, streams []uint32) {
-	answer := func(stream uint32, text string) []byte {
-		data := protocol.AppendText(nil, 2, string(protocol.AppendText(nil, 1, text)))
-		return frameOf(protocol.Header{Stream: stream, Type: protocol.FrameResponse}, data)
-	}
-	ok := func(stream uint32) []byte { return answer(stream, "raw") }
+	ok := func(stream uint32) []byte { return response(stream, "raw") }
 	die := func(b []byte) {
 		if _, err := conn.Write(b); err != nil {
 			panic(err)
@@ -75,7 +85,7 @@ func (w *fake) write(conn net.Conn, streams []uint32) {
 		die(append(ok(first), ok(streams[1])[:12]...))
 	case w.is("long-then-short") && len(streams) > 1:
 		// Of a client that does not read the keeper takes the long answer, and then no more.
-		_, _ = conn.Write(answer(first, strings.Repeat("x", 1<<20)))
+		_, _ = conn.Write(response(first, strings.Repeat("x", 1<<20)))
 		w.taken(conn)
 		_, _ = conn.Write(ok(streams[1]))
 		w.say(event{Event: "noted"})

@@ -60,6 +60,9 @@ func workerMain() int {
 		_, _ = unix.Write(3, []byte{200, 1, 2})
 		select {}
 	}
+	if w.is("stuffed") {
+		w.stuffControl()
+	}
 	if w.client, err = client.Connect(control, "fake"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 3
@@ -274,8 +277,7 @@ func (w *fake) methods() map[string]handler {
 			}
 			select {}
 		},
-		"Spawn":             w.spawn,
-		"AcknowledgeAndDie": w.acknowledgeAndDie,
+		"Spawn": w.spawn,
 		// Stopped starts a shell as runtimes are started, in a process group of its own.
 		"Stopped": func(_ context.Context, _ protocol.Call, in string) (string, error) {
 			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", in}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
