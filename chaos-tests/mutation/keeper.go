@@ -131,7 +131,7 @@ var keeperMutants = []mutant{
 		name: "replaced-descriptor-leaks", file: "recovery/keeper/store.go", in: "func (k *keeper) keep(",
 		old: "k.discard(old)", new: "old.wake = 0",
 		hurts: "a reader never sees the end of an output, and descriptors pile up",
-		by:    "recovery/keeper TestStoreFetchDrop",
+		by:    "recovery/keeper TestAReplacedDescriptorIsClosed",
 	},
 	{
 		name: "drop-of-a-namesake", file: "recovery/keeper/store.go", in: "func (k *keeper) drop(",
@@ -143,7 +143,7 @@ var keeperMutants = []mutant{
 		name: "foreign-response-passed-on", file: "recovery/keeper/mirror.go", in: "func (c *conn) respond(",
 		old: "if !ok || i >= c.whole() ||", new: "if !ok ||",
 		hurts: "an answer to a request that the worker cannot have read is believed",
-		by:    "recovery/keeper TestGarbageIsNotBelieved",
+		by:    "recovery/keeper TestNobodyAnswersHalfARequest",
 	},
 	{
 		name: "leaves-with-a-create-under-way", file: "recovery/keeper/leave.go", in: "func (k *keeper) stays(",

@@ -71,7 +71,7 @@ var taskMutants = []mutant{
 		name: "event-without-a-kick", file: "task/container.go", in: "func (c *container) commit(",
 		old: "if len(events) > 0 {", new: "if len(events) > 1 {",
 		hurts: "an event is told when the next one is, or never",
-		by:    "task TestTheExitOfInitIsToldAfterItsExecs",
+		by:    "chaos-tests/simulation TestEachOperation/pause",
 	},
 	{
 		name: "stopped-before-it-is-told", file: "task/reads.go", in: "func (v *view) status(",
@@ -148,19 +148,13 @@ var taskMutants = []mutant{
 		name: "kill-not-repeated", file: "task/adopt.go", in: "func (c *container) settle(",
 		old: "case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Done:", new: "case r.Op == lifecycle.OpKill && r.Phase == lifecycle.Failed:",
 		hurts: "a kill whose worker is killed is answered and never sent",
-		by:    "chaos-tests/simulation TestEachOperation/kill",
+		by:    "task TestWhatAJudgementAsksForIsDone",
 	},
 	{
 		name: "failed-exec-keeps-its-streams", file: "task/adopt.go", in: "func (c *container) settle(",
 		old: "case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Failed:", new: "case brings && r.Op == lifecycle.OpStart && r.Phase == lifecycle.Undone:",
 		hurts: "the reader of an exec that could not be started waits for ever",
-		by:    "chaos-tests/simulation TestEachOperation/exec-start",
-	},
-	{
-		name: "committed-delete-forgotten", file: "task/adopt.go", in: "func (c *container) adoptDeleted(",
-		old: "r.Request >= oldest", new: "r.Request < oldest",
-		hurts: "a Delete whose worker is killed is answered with not found",
-		by:    "chaos-tests/simulation TestEachOperation/delete",
+		by:    "task TestWhatAJudgementAsksForIsDone",
 	},
 	{
 		name: "replayed-create-starts-over", file: "task/create.go", in: "func (s *Service) open(",
