@@ -56,6 +56,28 @@ func stat(pid int) (start uint64, parent int, err error) {
 	return start, parent, err
 }
 
+// forkNoExec is the flag of a process that has executed nothing since it was forked (PF_FORKNOEXEC, linux/sched.h).
+const forkNoExec = 0x40
+
+// executed says whether the process that was started at start has executed a program. An init that waits for its start has
+// not: runtimes fork it, and what it executes is the user's program.
+func executed(pid int, start uint64) bool {
+	now, _, err := stat(pid)
+	if err != nil || now != start {
+		return false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 64) // field 9 of proc_pid_stat(5)
+	return err == nil && flags&forkNoExec == 0
+}
+
 // OpenProcess returns a pidfd of exactly the process that was started at start.
 // errdefs.ErrNotFound when it has ended, whoever has its pid now.
 func OpenProcess(pid int, start uint64) (*os.File, error) {

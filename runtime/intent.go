@@ -127,6 +127,8 @@ func (r *Runc) Ran(intent string) bool {
 // Unstarted reports whether the init still waits for Start: runc and crun keep
 // an exec fifo in their state directory until the init goes on to user code.
 func (r *Runc) Unstarted() bool {
-	_, err := os.Lstat(filepath.Join(r.Root, r.ID, "exec.fifo"))
+	_, err := os.Lstat(r.execFIFO())
 	return err == nil
 }
+
+func (r *Runc) execFIFO() string { return filepath.Join(r.Root, r.ID, "exec.fifo") }

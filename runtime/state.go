@@ -19,7 +19,7 @@ type Status struct {
 }
 
 // State asks the runtime; errdefs.ErrNotFound when it does not know the container.
-// It belongs to no intent and leaves no file.
+// It belongs to no intent and leaves no file. No start may be under way.
 func (r *Runc) State(ctx context.Context) (Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -33,6 +33,8 @@ func (r *Runc) State(ctx context.Context) (Status, error) {
 		return Status{}, r.explain(ctx, "", "state", unlogged(err))
 	case c.Status == "":
 		return r.kept()
+	case c.Status == "created" && r.passed():
+		c.Status = "running"
 	}
 	return Status{Status: c.Status, Pid: c.Pid}, nil
 }
@@ -59,13 +61,9 @@ type keptState struct {
 // itself goes by.
 func (r *Runc) kept() (Status, error) {
 	silent := errors.New("container " + r.ID + ": state: the runtime answered without a status")
-	data, err := os.ReadFile(filepath.Join(r.Root, r.ID, "state.json"))
+	s, err := r.init()
 	if err != nil {
 		return Status{}, fmt.Errorf("%w: %w", silent, err)
-	}
-	var s keptState
-	if err := json.Unmarshal(data, &s); err != nil || s.Pid == 0 || s.Start == 0 {
-		return Status{}, fmt.Errorf("%w, and its state.json has no process", silent)
 	}
 	switch start, err := StartTime(s.Pid); {
 	case errors.Is(err, ErrZombie), errdefs.IsNotFound(err), err == nil && start != s.Start:
@@ -79,10 +77,35 @@ func (r *Runc) kept() (Status, error) {
 		return Status{}, fmt.Errorf("%w: %w", silent, err)
 	case frozen:
 		return Status{Status: "paused", Pid: s.Pid}, nil
-	case r.Unstarted():
+	case r.Unstarted() && !r.passed():
 		return Status{Status: "created", Pid: s.Pid}, nil
 	}
 	return Status{Status: "running", Pid: s.Pid}, nil
+}
+
+// init is what runc has kept of the init process.
+func (r *Runc) init() (keptState, error) {
+	var s keptState
+	data, err := os.ReadFile(filepath.Join(r.Root, r.ID, "state.json"))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil || s.Pid == 0 || s.Start == 0 {
+		return s, errors.New("state.json has no process")
+	}
+	return s, nil
+}
+
+// passed says whether the init has gone on to user code although the exec fifo is there, and removes it then, as runc's
+// start does last of all. Where that was killed just before, runc calls the container created for ever, and the next start
+// would wait at the fifo for an init that does not come. Only runc keeps what this is known from.
+func (r *Runc) passed() bool {
+	s, err := r.init()
+	if err != nil || !executed(s.Pid, s.Start) {
+		return false
+	}
+	_ = os.Remove(r.execFIFO())
+	return true
 }
 
 // isFrozen says whether the cgroup of a process is.

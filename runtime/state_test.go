@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,4 +53,26 @@ func TestAnErrorOfStateIsTheRuntimesWord(t *testing.T) {
 	if !errdefs.IsNotFound(err) || strings.Contains(err.Error(), "{") {
 		t.Errorf("state of an unknown container: %v", err)
 	}
+}
+
+// A start that is killed after it has let the init go, and before it has removed the exec fifo, has happened.
+func TestInitThatHasPassedTheFIFORuns(t *testing.T) {
+	c := newContainer(t, args("/bin/sleep", "1000"))
+	stdio, pid := c.create(Stdio{}, IOOptions{Direct: true})
+	if got, err := c.State(c.ctx); err != nil || got != (Status{"created", pid}) || !c.Unstarted() {
+		t.Fatalf("state %+v, %v, unstarted %v, want created", got, err, c.Unstarted())
+	}
+	fifo, err := os.Open(filepath.Join(c.Root, c.ID, "exec.fifo")) // as start does, until it is killed
+	must(t, err)
+	_, err = io.ReadAll(fifo)
+	must(t, errors.Join(err, fifo.Close()))
+	start, err := StartTime(pid)
+	must(t, err)
+	await(t, "the user's program", func() bool { return executed(pid, start) })
+	if got, err := c.State(c.ctx); err != nil || got != (Status{"running", pid}) || c.Unstarted() {
+		t.Errorf("state %+v, %v, unstarted %v, want running", got, err, c.Unstarted())
+	}
+	must(t, c.KillAll(c.ctx, "kill-1", int(unix.SIGKILL)))
+	reap(t, pid)
+	must(t, stdio.Close())
 }
