@@ -53,7 +53,7 @@ var lifecycleMutants = []mutant{
 		name: "exec-lost-in-mid-start", file: "store/lifecycle/apply.go", in: "func (c *Container) exit(",
 		old: "(r.Exit.Source != Unknown || starting)", new: "r.Exit.Source != Unknown || starting && r.Exit.At.IsZero()",
 		hurts: "an exec that is just being started is declared lost, and has two exits",
-		by:    "store/lifecycle TestLostExecEnds",
+		by:    "store/lifecycle TestWriterMistakes/lost_while_starting",
 	},
 	{
 		name: "outcome-after-exit-refused", file: "store/lifecycle/apply.go", in: "func (c *Container) target(",
@@ -125,6 +125,6 @@ var lifecycleMutants = []mutant{
 		name: "forgotten-answers-are-kept", file: "store/lifecycle/apply.go", in: "func (c *Container) Forget(",
 		old: "return request < oldest", new: "return request > oldest",
 		hurts: "answers that are owed are thrown away, and those that are not pile up",
-		by:    "store/lifecycle TestAnswersAreKeptUntilForgotten",
+		by:    "store/lifecycle TestCompactionPreservesState",
 	},
 }
