@@ -91,10 +91,10 @@ func (c *conn) readClient() {
 // take judges one frame of the client; false means the connection is closed.
 func (c *conn) take(f protocol.Frame) bool {
 	_, again := c.find(f.Stream)
-	c.heard, c.k.heard = true, true
-	if c.at.After(c.k.promised) {
-		c.k.promised = time.Time{}
+	if !c.heard {
+		c.k.keepPromise(c.at)
 	}
+	c.heard, c.k.heard = true, true
 	switch {
 	case again || f.Type != protocol.FrameRequest && f.Type != protocol.FrameData:
 		c.malformed((&protocol.MalformedError{Header: f.Header}).Error())
@@ -204,7 +204,7 @@ func (c *conn) close() {
 	}
 	c.pending, c.bytes = nil, 0
 	if !c.heard {
-		c.k.promised = c.at
+		c.k.promises = append(c.k.promises, c.at)
 	}
 	c.k.conns = slices.DeleteFunc(c.k.conns, func(other *conn) bool { return other == c })
 }

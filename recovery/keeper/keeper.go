@@ -31,8 +31,8 @@ type keeper struct {
 	listener *source   // nil when leaving
 	retryAt  time.Time // when to try what met a limit again; zero: nothing did
 	born     time.Time
-	heard    bool      // a client has said something
-	promised time.Time // a `start` was told of this keeper then, and no client came since
+	heard    bool        // a client has said something
+	promises []time.Time // when a `start` was told of this keeper whose client has not come yet, oldest first
 	conns    []*conn
 	lastConn uint64
 

@@ -3,6 +3,7 @@ package keeper
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,15 +44,23 @@ func (k *keeper) stays(request uint64) string {
 }
 
 // promisedNow says that a `start` has looked at the socket, and so answered with
-// it, but its client has not come yet. A look is a connection without a frame.
+// it, but its client has not come yet, or has come and not spoken: containerd
+// connects at once, and may take long to get to its Create. A look is a
+// connection without a frame.
 func (k *keeper) promisedNow() bool {
 	k.accept(0)
-	for _, c := range k.conns {
-		if !c.heard && k.now.Sub(c.at) < k.Promise {
-			return true
-		}
+	for len(k.promises) > 0 && k.now.Sub(k.promises[0]) >= k.Promise {
+		k.promises = k.promises[1:]
 	}
-	return k.now.Sub(k.promised) < k.Promise
+	return len(k.promises) > 0 || slices.ContainsFunc(k.conns, func(c *conn) bool { return !c.heard })
+}
+
+// keepPromise takes a client that has come at a moment for that of the first
+// `start` before it. Each start has a client of its own.
+func (k *keeper) keepPromise(at time.Time) {
+	if len(k.promises) > 0 && k.promises[0].Before(at) {
+		k.promises = k.promises[1:]
+	}
 }
 
 // tendLeave gives the socket up as soon as the start lock can be had, and
@@ -85,7 +94,18 @@ func (k *keeper) tendLeave() (over bool) {
 // unheard says that nobody will come: the start that has left this keeper behind was killed, mostly, before anybody was
 // told of it, and who asked for it has given up.
 func (k *keeper) unheard() bool {
-	return !k.heard && k.due(k.born.Add(k.Unheard)) && !k.promisedNow() && k.due(k.promised.Add(k.Promise)) && len(k.conns) == 0
+	return !k.heard && k.due(k.born.Add(k.Unheard)) && !k.expected() && len(k.conns) == 0
+}
+
+// expected is promisedNow, and has the keeper look again when the last promise is over.
+func (k *keeper) expected() bool {
+	if !k.promisedNow() {
+		return false
+	}
+	if n := len(k.promises); n > 0 {
+		k.due(k.promises[n-1].Add(k.Promise))
+	}
+	return true
 }
 
 // giveUpSocket unlinks under the start lock: no `start` can have found the

@@ -139,6 +139,40 @@ func TestLeaveWaitsForTheLock(t *testing.T) {
 	k.exited()
 }
 
+// Members of a pod are started side by side: each start counts on the keeper until its own client has spoken.
+func TestLeaveWaitsForEveryClientThatWasPromised(t *testing.T) {
+	k := run(t, "normal", `{"Promise":3600000000000}`)
+	k.hello()
+	client := k.dial()
+	k.ask(client, "Echo", "the first member")
+	for range 2 {
+		if there, err := rendezvous.Connectable(k.socket); err != nil || !there {
+			t.Fatalf("a start finds nobody: %v", err)
+		}
+	}
+	k.ask(k.dial(), "Echo", "one of the two")
+	if a := <-call(client, "Leave", "bye"); a.err == nil {
+		t.Error("left though another start was given the socket")
+	}
+	k.ask(k.dial(), "Echo", "the other one")
+	k.ask(client, "Leave", "bye")
+	k.exited()
+}
+
+// However long a client takes that has connected: containerd prepares a root file system before its Create.
+func TestLeaveWaitsForAClientThatHasNotSpoken(t *testing.T) {
+	k := run(t, "normal", `{"Promise":1}`)
+	k.hello()
+	client := k.dial()
+	silent := k.dialRaw()
+	if a := <-call(client, "Leave", "bye"); a.err == nil {
+		t.Error("left though a client is connected that has not spoken yet")
+	}
+	must(t, silent.Close())
+	k.eventually("nobody to be expected", func() bool { return (<-call(client, "Leave", "bye")).err == nil })
+	k.exited()
+}
+
 // A Create may be with the keeper when the worker finds that no task is left.
 func TestLeaveWithACreateUnderWay(t *testing.T) {
 	k := run(t, "normal", "")

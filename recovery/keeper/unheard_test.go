@@ -22,6 +22,17 @@ func TestKeeperThatNobodySpeaksToLeaves(t *testing.T) {
 	}
 }
 
+// Nor does one that a start has looked at and was killed then.
+func TestKeeperThatWasOnlyLookedAtLeaves(t *testing.T) {
+	k := run(t, "normal", `{"Unheard":50000000,"Promise":300000000}`)
+	look, err := net.Dial("unix", k.socket)
+	must(t, err)
+	must(t, look.Close())
+	if status := k.exited(); !status.Exited() || status.ExitStatus() != 0 {
+		t.Errorf("keeper ended with %v", status)
+	}
+}
+
 // One whose start is still to answer, or whose client is there and has not spoken yet, stays; so does one that somebody
 // has spoken to, without any connection.
 func TestKeeperThatIsExpectedStays(t *testing.T) {
