@@ -379,7 +379,9 @@ func (c *container) forget(owed, undone bool) {
 	}
 	crash.Here("forget", "", crash.AfterRelease)
 	c.svc.remove(c)
-	c.svc.leaveIfWanted(create)
+	// Not at once: a connection that ends with the answer in it is told as closed, and not what the answer says (ttrpc's
+	// client); and whoever has asked for it deletes and shuts down after a create that has failed.
+	c.svc.leaveLater()
 }
 
 // letGo drops all that the keeper has of a container that does not exist, once the

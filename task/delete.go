@@ -310,6 +310,8 @@ func (s *Service) leaveIfWanted(request uint64) {
 	crash.Here("shutdown", "", crash.BeforeEffect)
 	if err := s.Keeper.Leave(request); err != nil {
 		log.L.WithError(err).Info("the keeper stays for now")
-		time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) })
+		s.leaveLater()
 	}
 }
+
+func (s *Service) leaveLater() { time.AfterFunc(leaveAgain, func() { s.leaveIfWanted(0) }) }
