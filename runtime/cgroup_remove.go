@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +60,30 @@ func removeEmpty(ctx context.Context, dir string) error {
 		case !errors.Is(err, unix.EBUSY) || ctx.Err() != nil:
 			return fmt.Errorf("remove cgroup %s, which a killed runtime has left: %w", dir, err)
 		}
-		time.Sleep(leaving)
+		there := members(dir)
+		if len(there) > 0 {
+			awaitAll(ctx, there)
+		} else { // on their way out, and no longer listed
+			time.Sleep(leaving)
+		}
+		closeAll(there...)
 	}
+}
+
+// members returns pidfds of the processes in a cgroup.
+func members(dir string) (pidfds []*os.File) {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			continue
+		}
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			pidfds = append(pidfds, os.NewFile(uintptr(fd), "pidfd"))
+		}
+	}
+	return pidfds
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	runc "github.com/containerd/go-runc"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -47,7 +48,9 @@ func (r *Runc) Delete(ctx context.Context, intent string, force bool) error {
 		err = nil
 	}
 	if err == nil && !known {
-		err = r.RemoveCgroup(ctx)
+		if left := r.RemoveCgroup(ctx); left != nil {
+			log.G(ctx).WithError(left).WithField("container", r.ID).Warn("a cgroup is left behind")
+		}
 	}
 	return err
 }

@@ -214,8 +214,14 @@ func TestSetAside(t *testing.T) {
 	checked(t, j)
 }
 
-// What the system refuses, as on a full disk, says nothing of the file.
-func TestARefusalOfTheSystemIsNoDamage(t *testing.T) {
+// A full disk says nothing of the file; that it cannot be read does.
+func TestAFullDiskIsNoDamage(t *testing.T) {
+	if err := (&os.PathError{Op: "write", Path: Name, Err: unix.ENOSPC}); !short(err) {
+		t.Errorf("%v is taken for damage", err)
+	}
+	if err := (&os.PathError{Op: "read", Path: Name, Err: unix.EIO}); short(err) {
+		t.Errorf("%v is not taken for damage", err)
+	}
 	path := filepath.Join(t.TempDir(), Name)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -224,7 +230,7 @@ func TestARefusalOfTheSystemIsNoDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openBolt(readOnly, true); !errors.Is(err, unix.EBADF) || errors.Is(err, ErrDamaged) {
+	if _, err := openBolt(readOnly, true); !errors.Is(err, unix.EBADF) || !errors.Is(err, ErrDamaged) {
 		t.Errorf("a file that cannot be written: %v", err)
 	}
 }

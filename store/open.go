@@ -131,12 +131,22 @@ func openBolt(f *os.File, write bool) (db *bbolt.DB, err error) {
 		return nil, errors.Join(fault, release(f))
 	}
 	switch { // bbolt has closed the file
-	case errors.As(err, new(unix.Errno)):
-		return nil, err // the disk is full, or the like: that is not the file's fault
+	case short(err):
+		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return db, nil
+}
+
+// short says that the system had not enough of something, which may pass and is no fault of the file.
+func short(err error) bool {
+	for _, errno := range []unix.Errno{unix.ENOSPC, unix.EDQUOT, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // closeDB closes the database, or of one that is broken only the file: its locks may be held for ever.

@@ -36,6 +36,8 @@ type container struct {
 	ending sync.Once
 	giveUp chan struct{} // closed by End: a create under way is to stop
 
+	vanishing sync.Once
+
 	departing turn
 	gone      bool // departed: nothing is left to be published or let go
 

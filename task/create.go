@@ -67,8 +67,9 @@ func (s *Service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	var answer pidAnswer
 	err = c.run(ctx, command{op: lifecycle.OpCreate, params: c.params, effect: c.create, dated: true}, &answer)
 	if err != nil {
-		if c.state().Init.State == "" {
-			c.vanish(false) // also where the outcome could not be written: nothing happened
+		// One whose outcome could not be written is the next worker's.
+		if _, open := c.state().Opened(lifecycle.OpCreate, ""); !open && c.state().Init.State == lifecycle.None {
+			c.vanish(false)
 		}
 		return nil, err
 	}
@@ -110,20 +111,18 @@ func mountsOf(in []*types.Mount) []runtime.Mount {
 // the next worker finds whatever was begun.
 func (s *Service) open(ctx context.Context, r *api.CreateTaskRequest) (*container, error) {
 	req, id := requestOf(ctx), r.ID
-	if req.replay {
-		c, err := s.settled(ctx, id)
-		if err == nil && c.instance == strconv.FormatUint(req.number, 10) {
-			return c, nil
-		}
-		if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-			return nil, err
-		}
+	// One that recovery is still taking back is out of the way then.
+	switch c, err := s.settled(ctx, id); {
+	case err == nil && req.replay && c.instance == strconv.FormatUint(req.number, 10):
+		return c, nil
+	case err != nil && !errors.Is(err, errdefs.ErrNotFound):
+		return nil, err
 	}
 	if c, err := s.lookup(id); err == nil && c.state().Init.State == lifecycle.Deleted {
 		_ = c.depart(0) // its Delete is committed and nobody waits for the answer any more
 	}
 	if c, err := s.lookup(id); err == nil && c.failedCreate() {
-		c.forget(false, true) // likewise
+		c.vanish(false) // likewise
 	}
 	if err := s.reserve(id); err != nil {
 		return nil, err
@@ -334,8 +333,11 @@ func (c *container) undoCreate(ctx context.Context) error {
 }
 
 // vanish takes back a container whose create did not succeed: nothing of it is
-// left, and its id can be used again.
-func (c *container) vanish(owed bool) {
+// left, and its id can be used again. It does so once: a second caller waits, as
+// the id may be another's afterwards.
+func (c *container) vanish(owed bool) { c.vanishing.Do(func() { c.takeBack(owed) }) }
+
+func (c *container) takeBack(owed bool) {
 	if c.svc.closed() {
 		return // it did not fail: it is the next worker's
 	}
@@ -385,10 +387,10 @@ func (c *container) forget(owed, undone bool) {
 }
 
 // letGo drops all that the keeper has of a container that does not exist, once the
-// answer to its create is out; 0 is at once. An
-// attempt whose replay does not come may have left a logger: that is ended first,
-// because the end of its input alone does not end every one. (A create that is made
-// again ends the logger of the last attempt itself.)
+// answer to its create is out; 0 is at once. An attempt whose replay does not come may
+// have left a logger: that is ended first, because the end of its input alone does not
+// end every one. (A create that is made again ends the logger of the last attempt
+// itself.)
 func (s *Service) letGo(key string, create uint64) error {
 	return errors.Join(s.Machine.CloseIO(s.Keeper, initPrefix(key)), s.Keeper.DropAfter(key, create))
 }

@@ -25,7 +25,9 @@ func (s *streams) willClose(exec string) (over func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.closing, exec)
+		if s.closing[exec] == done {
+			delete(s.closing, exec)
+		}
 		close(done)
 	}
 }

@@ -233,7 +233,10 @@ func removeFromRuntime(ctx context.Context, meta store.Meta) (killed int, err er
 	})
 	st, err := runc.State(ctx)
 	if errdefs.IsNotFound(err) {
-		return 0, runc.RemoveCgroup(ctx)
+		if left := runc.RemoveCgroup(ctx); left != nil { // no reason to leave the rest
+			fmt.Fprintf(os.Stderr, "container %s: %v\n", meta.ID, left)
+		}
+		return 0, nil
 	}
 	if err == nil && st.Status != "stopped" {
 		killed = st.Pid
