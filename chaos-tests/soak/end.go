@@ -121,7 +121,7 @@ func (l *life) close() {
 	if l.plan.Ending.started() {
 		want = initOutput(l.slot, l.plan)
 	}
-	run.Streams = l.init.streams(want, false)
+	run.Streams = l.streams(l.init, want)
 	l.ran(run)
 	l.mu.Lock()
 	l.over = true

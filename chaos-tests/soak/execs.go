@@ -217,7 +217,7 @@ func (l *life) deleteExec(p *process, plan *execPlan, run *checker.Run) error {
 	if err := p.end(); err != nil {
 		return err
 	}
-	run.Streams = p.streams(execText(plan), false)
+	run.Streams = l.streams(p, execText(plan))
 	return nil
 }
 
