@@ -1,6 +1,10 @@
 package checker
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Acknowledged checks that what was answered stays true: each answer is compared with the calls that began after it, up to
 // the first that may have undone it.
@@ -14,6 +18,7 @@ func acknowledged(l *life) []error {
 		}
 	}
 	errs = append(errs, killsEnd(l)...)
+	errs = append(errs, killsArrive(l)...)
 	return errs
 }
 
@@ -97,4 +102,40 @@ func killsEnd(l *life) []error {
 		}
 	}
 	return errs
+}
+
+// killsArrive: where signals are counted, one of an answered kill has been sent, or the process has ended, before a client
+// sends it the same one again. Whoever kills it at the end of the history does not make good what was lost before.
+func killsArrive(l *life) []error {
+	var errs []error
+	for _, c := range l.calls {
+		run := l.runs[c.Exec]
+		if c.Op != OpKill || c.Code != OK || !run.Heard {
+			continue
+		}
+		from, until := l.window(c)
+		arrived := slices.ContainsFunc(run.Signals, func(s Signal) bool {
+			return s.Number == c.Signal && s.At >= from && s.At < until
+		})
+		if ended := run.Ended && run.EndedAt < until; !arrived && !ended && (l.over || until != math.MaxUint64) {
+			errs = append(errs, fmt.Errorf("signal %d was not sent before tick %d, and the process has not ended: %s", c.Signal, until, c))
+		}
+	}
+	return errs
+}
+
+// window is when the signal of an answered kill must have been sent: from the first time that its request was made until
+// another kill with the same signal can have had its effect.
+func (l *life) window(c Call) (from, until uint64) {
+	from, until = c.Began, math.MaxUint64
+	for _, o := range l.calls {
+		switch {
+		case o.Op != OpKill || o.Exec != c.Exec || o.Signal != c.Signal:
+		case o.repeats(c):
+			from = min(from, o.Began)
+		case o.Began > c.Ended && o.took():
+			until = min(until, o.Began)
+		}
+	}
+	return from, until
 }

@@ -75,6 +75,42 @@ var allowed = []struct {
 			h.Events[i].Status = UnknownStatus
 		}
 	}},
+	{"a container that has just ended refuses a pause, and State does not know yet", func(h *History) {
+		h.Calls[kill].Began, h.Calls[kill].Ended = 17, 18
+		h.Calls[runningState].Began, h.Calls[runningState].Ended = 27, 28
+		h.Calls = append(h.Calls, Call{Target: c1, Began: 25, Ended: 26, Op: OpPause, Code: FailedPrecondition})
+	}},
+	{"a paused container refuses a pause, and is killed in the end", func(h *History) {
+		h.Calls = append(h.Calls, Call{Target: c1, Began: 11, Ended: 12, Op: OpPause, Code: FailedPrecondition})
+	}},
+	{"a start that is refused because an earlier one that nobody saw answered has happened", func(h *History) {
+		h.Calls[startExec].Code = Unanswered
+		h.Calls = append(h.Calls, Call{Target: e1, Began: 9, Ended: 10, Op: OpStart, Code: FailedPrecondition})
+	}},
+	{"an exec whose start was refused has no end", func(h *History) {
+		h.refuseExec()
+		h.Runs[1] = Run{Target: e1, Starts: 0, Ended: true}
+	}},
+	{"an exec whose start nobody saw answered may not have run, and has no end then", func(h *History) {
+		h.loseExec()
+		h.Runs[1] = Run{Target: e1, Starts: 0, Ended: true}
+	}},
+	{"a kill that is sent after it was answered, and one of a process that ends meanwhile", func(h *History) {
+		h.heard(Signal{At: 19, Number: 9}, Signal{At: 23, Number: 9})
+		h.again(kill, 17, 18)
+		h.again(kill, 29, 30)
+	}},
+	{"a kill whose signal was sent before it was answered a second time", func(h *History) {
+		h.heard(Signal{At: 23, Number: 9})
+		h.Runs[0].EndedAt = 0
+		h.Runs[0].Ended = false
+		h.Calls[kill].Request = 9
+		h.again(kill, 25, 26)
+	}},
+	{"two kills at the same time, and one signal", func(h *History) {
+		h.heard(Signal{At: 24, Number: 9})
+		h.again(kill, 23, 25)
+	}},
 	{"a paused container refuses a pause", func(h *History) {
 		h.alive()
 		h.Calls = append(h.Calls, Call{Target: c1, Began: 11, Ended: 12, Op: OpPause, Code: FailedPrecondition})

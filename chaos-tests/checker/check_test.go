@@ -112,6 +112,23 @@ var bad = []struct {
 		h.Calls, h.Events, h.Runs[0].Ended = h.Calls[:kill+1], h.Events[:exit], false
 	}},
 
+	{"a kill that was never sent, and one at the end that was", "Acknowledged", "signal 9 was not sent before tick 23", func(h *History) {
+		h.heard(Signal{At: 23, Number: 9})
+		h.again(kill, 17, 18)
+	}},
+	{"a signal that was never sent, and whose process lives on", "Acknowledged", "signal 15 was not sent", func(h *History) {
+		h.alive()
+		h.Runs[0].Heard = true
+		h.Calls = append(h.Calls, Call{Target: c1, Began: 40, Ended: 41, Op: OpKill, Signal: 15})
+	}},
+	{"another signal than the one that was asked for", "Acknowledged", "signal 10 was not sent", func(h *History) {
+		h.heard(Signal{At: 18, Number: 12}, Signal{At: 23, Number: 9})
+		h.Runs[0].EndedAt = 0
+		h.Runs[0].Ended = false
+		h.again(kill, 17, 18)
+		h.Calls[len(h.Calls)-1].Signal = 10
+	}},
+
 	{"an exec is started in a dead container", "Refused", "start of c1 (life 1), exec e2", func(h *History) {
 		h.Calls = append(h.Calls, Call{Target: Target{"c1", 1, "e2"}, Began: 31, Ended: 32, Op: OpStart, Pid: 13})
 	}},
@@ -130,6 +147,17 @@ var bad = []struct {
 		h.Calls = append(h.Calls, Call{Target: c1, Began: 40, Ended: 41, Op: OpKill, Code: NotFound})
 	}},
 
+	{"a refused pause in a life that goes on, and ends", "Refused", "it lived: kill of c1", func(h *History) {
+		h.Calls = append(h.Calls, Call{Target: c1, Began: 17, Ended: 18, Op: OpPause, Code: FailedPrecondition})
+	}},
+	{"a refused update in a life that goes on, and ends", "Refused", "the runtime says at tick 21", func(h *History) {
+		h.Calls = append(slices.Delete(h.Calls, kill, kill+1), Call{Target: c1, Began: 17, Ended: 18, Op: OpUpdate, Code: FailedPrecondition})
+		h.Looks = append(h.Looks, Look{Target: c1, Began: 21, Ended: 22, State: Running, Runtime: Running, Pid: 10})
+	}},
+	{"a refused kill in a life that goes on, and ends", "Refused", "it lived: kill of c1", func(h *History) {
+		h.Calls = append(h.Calls, Call{Target: c1, Began: 17, Ended: 18, Op: OpKill, Signal: 1, Code: NotFound})
+	}},
+
 	{"a replay with another answer", "OneAnswer", "request 8", func(h *History) { h.Calls[delAgain].Status = 0 }},
 	{"a replay that fails", "OneAnswer", "request 8", func(h *History) { h.Calls[delAgain].Code = NotFound }},
 
@@ -137,6 +165,10 @@ var bad = []struct {
 	{"user code does not run", "StartedOnce", "never started", func(h *History) { h.Runs[1].Starts = 0 }},
 	{"user code runs unasked", "StartedOnce", "nobody has asked", func(h *History) {
 		h.Runs = append(h.Runs, Run{Target: Target{"c1", 1, "e2"}, Starts: 1})
+	}},
+
+	{"user code runs although its start was refused", "StartedOnce", "each start was refused", func(h *History) {
+		h.refuseExec()
 	}},
 
 	{"an invented status", "OneExit", "truly ended with [137]", func(h *History) { h.Runs[0].Statuses = []uint32{7}; h.Runs[0].Statuses[0] = 137; h.allSay(0) }},
@@ -183,6 +215,20 @@ var bad = []struct {
 		h.Events = slices.Delete(h.Events, execExit, exit)
 		h.Calls[waitExec].Code, h.Calls[deleteExec].Code = Unanswered, Unanswered
 	}},
+	{"a lost exit of an exec whose start nobody saw answered, but which has run", "Delivered", "it has ended", func(h *History) {
+		h.loseExec()
+	}},
+	{"a lost exit of an exec that only State has seen", "Delivered", "it has ended", func(h *History) {
+		h.loseExec()
+		h.Runs[1].Starts = NotCounted
+		h.Calls = append(h.Calls, Call{Target: e1, Began: 17, Ended: 18, Op: OpState, State: Running, Pid: 11})
+	}},
+	{"a lost exit of an exec that an event has told of", "Delivered", "it has ended", func(h *History) {
+		started := h.Events[execStarted]
+		h.loseExec()
+		h.Runs[1].Starts = NotCounted
+		h.Events = slices.Insert(h.Events, added+1, started)
+	}},
 	{"a lost delete", "Delivered", "event delete arrived 0 times", func(h *History) { h.Events = h.Events[:deleted] }},
 	{"a lost create", "Delivered", "event create arrived 0 times", func(h *History) { h.Events = h.Events[1:] }},
 	{"a lost resume", "Delivered", "event resumed arrived 0 times", func(h *History) { h.Events = slices.Delete(h.Events, resumed, resumed+1) }},
@@ -225,6 +271,28 @@ func (h *History) again(i int, began, ended uint64) {
 func (h *History) alive() {
 	h.Calls, h.Events = h.Calls[:kill], h.Events[:exit]
 	h.Runs[0].Ended = false
+}
+
+// heard has the signals of the init counted: what it was sent, and its end at tick 30.
+func (h *History) heard(signals ...Signal) {
+	h.Runs[0].Heard, h.Runs[0].Signals, h.Runs[0].EndedAt = true, signals, 30
+}
+
+// loseExec has nobody answered, or told, anything of e1 after it was added.
+func (h *History) loseExec() {
+	for _, i := range []int{startExec, waitExec, deleteExec} {
+		h.Calls[i].Code = Unanswered
+	}
+	h.Events = slices.Delete(h.Events, execExit, execExitAgain+1)
+	h.Events = slices.Delete(h.Events, execStarted, execStarted+1)
+}
+
+// refuseExec has the start of e1 refused, and its delete answered as that of an exec that has not run.
+func (h *History) refuseExec() {
+	h.loseExec()
+	h.Calls[startExec].Code, h.Calls[startExec].Pid = FailedPrecondition, 0
+	h.Calls[waitExec].Code, h.Calls[deleteExec].Code = Unanswered, OK
+	h.Calls[deleteExec].Status, h.Calls[deleteExec].ExitedAt, h.Calls[deleteExec].Pid = 0, time.Time{}, 0
 }
 
 // allSay has everybody say the same wrong thing of the init's end.

@@ -1,6 +1,9 @@
 package checker
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Delivered checks that no event tells of what nobody has asked for, and, in a history that is over, that nothing that
 // was answered went without its event: none is lost, whoever was killed or away.
@@ -35,7 +38,7 @@ func delivered(l *life) []error {
 		count := counts[l.process(exec)]
 		for _, t := range tells {
 			if t.exec == (exec != "") {
-				errs = append(errs, l.told1(exec, t.op, t.event, count[t.event])...)
+				errs = append(errs, l.countedEvents(exec, t.op, t.event, count[t.event])...)
 			}
 		}
 		errs = append(errs, exitDelivered(l, exec, count["exit"])...)
@@ -43,8 +46,8 @@ func delivered(l *life) []error {
 	return errs
 }
 
-// told1 compares how often an event has arrived with how often its command took effect.
-func (l *life) told1(exec string, op Op, event string, got int) []error {
+// countedEvents compares how often an event has arrived with how often its command took effect.
+func (l *life) countedEvents(exec string, op Op, event string, got int) []error {
 	least, most := 0, 0
 	requests := map[uint64]bool{}
 	for _, c := range l.calls {
@@ -69,11 +72,9 @@ func (l *life) told1(exec string, op Op, event string, got int) []error {
 	return nil
 }
 
-// exitDelivered: a process whose start was answered, and which has ended, has its exit told. An exec's is not told once
-// its container is deleted.
+// exitDelivered: a process that has run, whether or not its start was answered, and which has ended, has its exit told.
 func exitDelivered(l *life, exec string, got int) []error {
-	starts := l.answered(exec, OpStart)
-	if !l.over || got > 0 || len(starts) == 0 {
+	if !l.over || got > 0 || !l.ran(exec) {
 		return nil
 	}
 	_, by, told := l.told(exec)
@@ -84,4 +85,14 @@ func exitDelivered(l *life, exec string, got int) []error {
 		return []error{fmt.Errorf("%s: it has ended, and no exit event arrived", l.process(exec))}
 	}
 	return nil
+}
+
+// ran says whether the user code of a process is known to have been started: its start was answered, or it has told of
+// itself, or others have seen it.
+func (l *life) ran(exec string) bool {
+	return l.runs[exec].Starts > 0 || slices.ContainsFunc(l.calls, func(c Call) bool {
+		return c.Exec == exec && c.Code == OK && (c.Op == OpStart || c.Op == OpState && (c.State == Running || c.State == Paused))
+	}) || slices.ContainsFunc(l.events, func(e Event) bool {
+		return e.Exec == exec && (e.Name == "start" || e.Name == "exec-started")
+	})
 }

@@ -49,9 +49,10 @@ const (
 // Code is the class of an answer, by gRPC's names.
 type Code string
 
-// The classes that rules speak of. Any other says that there was no effect, so a recorder must be sure of that. Unanswered is a client that gave up, or whose connection ended:
-// the effect may have happened, may still happen, or never will. A keeper that is killed is an unanswered OpDelete of
-// each of its containers, from the kill until containerd has forgotten the task.
+// The classes that rules speak of. Any other says that there was no effect, so a recorder must be sure of that. Unanswered
+// is a client that gave up, or whose connection ended: the effect may have happened, may still happen, or never will. A
+// keeper that is killed is an unanswered OpDelete of each of its containers, from the kill until containerd has forgotten
+// the task.
 const (
 	OK                 Code = ""
 	NotFound           Code = "NotFound"
@@ -114,6 +115,16 @@ type Run struct {
 	Unknowable bool
 	OOM        bool // the kernel has killed it for want of memory
 	Streams    []Stream
+
+	Heard   bool     // somebody has counted the signals that it was sent
+	Signals []Signal // all of them, where Heard
+	EndedAt uint64   // tick of its end, where Heard; 0: not known
+}
+
+// Signal is one that a process was sent, by whoever really knows. One that it cannot take yet (it is frozen) counts.
+type Signal struct {
+	At     uint64 // tick of the sending
+	Number int
 }
 
 // NotCounted is the Starts of a process whose own mark may be missing although it ran, because it was killed early.

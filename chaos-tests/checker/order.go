@@ -2,14 +2,15 @@ package checker
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
 
 // EventOrder checks the order of a life's events, each at its first arrival: create < start < exec-added < exec-started <
 // the exec's exit < the init's exit < delete; paused and resumed in turn, after the start; nothing between the init's exit
-// and the delete; an OOM before the exit it explains. After the delete nothing arrives, except that an exit or delete may
-// come again, unchanged, where containerd itself has ended the task after its keeper's death.
+// and the delete; an OOM before the exit it explains. After the delete nothing arrives, except that a delete may come again,
+// and an exit where containerd itself may have ended the task after its keeper's death. OneExit judges their form.
 func EventOrder(h History) []error { return each(h, eventOrder) }
 
 // arrivals drops what comes again: the same event with the same time. Where an event happens once in the life of a
@@ -106,7 +107,7 @@ func (s *seen) exitRefused(e Event, own map[string]bool) string {
 		}
 		return ""
 	}
-	for _, exec := range sortedKeys(s.execs) {
+	for _, exec := range slices.Sorted(maps.Keys(s.execs)) {
 		if has := s.execs[exec]; has["exec-started"] && !has["exit"] {
 			return "before the exit of exec " + exec
 		}
@@ -124,15 +125,6 @@ func (s *seen) take(e Event) {
 		s.execs[e.Exec] = map[string]bool{}
 	}
 	s.execs[e.Exec][e.Name] = true
-}
-
-func sortedKeys(m map[string]map[string]bool) []string {
-	var all []string
-	for key := range m {
-		all = append(all, key)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // afterDelete judges what comes again after the delete, which eventOrder does not see.

@@ -53,12 +53,12 @@ func possibleWhileRunning(c Call) bool {
 	return false
 }
 
-// running says whether the init was certainly running, and not paused, for all of a call: it was started before, has not
-// ended to this day, and nobody had paused it without resuming it again.
+// running says whether the init was certainly running, and not paused, for all of a call: it was started before, it lived
+// afterwards, and nobody had paused it without resuming it again.
 func (l *life) running(c Call) (why string, ok bool) {
 	starts := l.answered("", OpStart)
-	run, known := l.runs[""]
-	if _, _, told := l.told(""); len(starts) == 0 || starts[0].Ended >= c.Began || told || !known || run.Ended || l.gone("", c.effect()) {
+	lived, lives := l.livedAfter(c.Ended)
+	if len(starts) == 0 || starts[0].Ended >= c.Began || !lives || l.gone("", c.effect()) {
 		return "", false
 	}
 	for _, p := range l.calls {
@@ -69,7 +69,41 @@ func (l *life) running(c Call) (why string, ok bool) {
 			return "", false
 		}
 	}
-	return starts[0].String() + " and it has not ended", true
+	return starts[0].String() + " and " + lived, true
+}
+
+// livedAfter says how it is known that the init lived after a tick: it has not ended to this day, or something that began
+// later was done with it by the runtime. State is no witness: it knows of an end only when that is journaled, and says
+// that an init runs while an exec lives on.
+func (l *life) livedAfter(tick uint64) (why string, ok bool) {
+	run, known := l.runs[""]
+	if _, _, told := l.told(""); !told && known && !run.Ended {
+		return "it has not ended", true
+	}
+	for _, c := range l.calls {
+		if c.Began > tick && c.Code == OK && needsInit(c) {
+			return "it lived: " + c.String(), true
+		}
+	}
+	for _, look := range l.looks {
+		if look.Began > tick && (look.Runtime == Running || look.Runtime == Paused) {
+			return fmt.Sprintf("the runtime says at tick %d that it is %s", look.Began, look.Runtime), true
+		}
+	}
+	return "", false
+}
+
+// needsInit says whether the runtime can do it only with an init that lives.
+func needsInit(c Call) bool {
+	switch c.Op {
+	case OpPause, OpResume, OpUpdate:
+		return true
+	case OpKill:
+		return c.Exec == ""
+	case OpStart:
+		return c.Exec != ""
+	}
+	return false
 }
 
 // resumed says whether a pause was certainly over before a call.

@@ -2,11 +2,12 @@ package checker
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
-// StartedOnce checks that user code was started at most once, only where that was asked for, and exactly once where a
-// start was answered ok.
+// StartedOnce checks that user code was started at most once, only where that was asked for and not refused, and exactly
+// once where a start was answered ok.
 func StartedOnce(h History) []error { return each(h, startedOnce) }
 
 func startedOnce(l *life) []error {
@@ -18,14 +19,17 @@ func startedOnce(l *life) []error {
 		}
 		who := l.process(exec)
 		starts := l.answered(exec, OpStart)
-		asked := slices.ContainsFunc(l.calls, func(c Call) bool { return c.Exec == exec && c.Op == OpStart })
+		refused := slices.IndexFunc(l.calls, func(c Call) bool { return c.Exec == exec && c.Op == OpStart && !c.took() })
 		switch {
 		case run.Starts > 1:
 			errs = append(errs, fmt.Errorf("%s: its user code was started %d times", who, run.Starts))
-		case run.Starts == 1 && !asked:
-			errs = append(errs, fmt.Errorf("%s: its user code was started, and nobody has asked for that", who))
 		case run.Starts == 0 && len(starts) > 0:
 			errs = append(errs, fmt.Errorf("%s: its user code was never started: %s", who, starts[0]))
+		case run.Starts == 0 || l.may(exec, 0, math.MaxUint64, OpStart):
+		case refused >= 0:
+			errs = append(errs, fmt.Errorf("%s: its user code was started, and each start was refused: %s", who, l.calls[refused]))
+		default:
+			errs = append(errs, fmt.Errorf("%s: its user code was started, and nobody has asked for that", who))
 		}
 	}
 	return errs
