@@ -126,12 +126,14 @@ func (b *bench) build(ctx context.Context) error {
 		return nil
 	}
 	bin := filepath.Join(b.scratch, "bin")
-	if err := os.MkdirAll(filepath.Join(bin, "test"), 0o755); err != nil {
+	test := filepath.Join(bin, "test")
+	if err := os.MkdirAll(filepath.Join(test, "crashpoints"), 0o755); err != nil {
 		return err
 	}
 	for _, target := range [][]string{
 		{"-o", bin + "/", "./cmd/perdure", "./cmd/containerd-shim-perdure-v2"},
-		{"-o", filepath.Join(bin, "test", "perdure-crashpoints"), "-tags", "crashpoints", "./cmd/perdure"},
+		{"-o", filepath.Join(test, "perdure-crashpoints"), "-tags", "crashpoints", "./cmd/perdure"},
+		{"-o", filepath.Join(test, "crashpoints") + "/", "-tags", "crashpoints", "./cmd/containerd-shim-perdure-v2"},
 	} {
 		args := []string{"build", "-trimpath"}
 		if b.overlay != "" {
