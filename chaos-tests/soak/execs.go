@@ -109,7 +109,7 @@ func (l *life) runExec(id string, plan *execPlan) {
 		case l.ctx.Err() != nil:
 			return
 		case plan.Kind == execMissing || !a.ok():
-			if err := notStarted(plan, a); err != nil {
+			if err := l.notStarted(plan, a, exit); err != nil {
 				l.fail(err)
 				return
 			}
@@ -126,15 +126,19 @@ func (l *life) runExec(id string, plan *execPlan) {
 	}
 }
 
-// notStarted judges the start of an exec that has failed: one whose program does not exist, or whose runc was killed.
-func notStarted(plan *execPlan, a answer) error {
-	if a.ok() && a.trouble == "" && plan.Kind == execMissing {
+// notStarted judges the start of an exec that has failed: one whose program does not exist, or whose runc was killed. Where
+// both is so what runc has forked is found, and told as the process, which then ends by itself.
+func (l *life) notStarted(plan *execPlan, a answer, exit chan answer) error {
+	switch {
+	case a.trouble == "" && plan.Kind != execMissing:
+		return unexpected(a)
+	case !a.ok() || a.trouble != "":
+		return nil
+	case len(l.s.faults.during(l.slot, a.Began, a.Ended, faultRuncKill)) == 0:
 		return fmt.Errorf("a program that does not exist was started: %s", a)
 	}
-	if a.trouble == "" && plan.Kind != execMissing {
-		return unexpected(a)
-	}
-	return nil
+	_, err := l.told(exit, a.Exec)
+	return err
 }
 
 // follow is an exec from its start to its end.
