@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // classes is the one place where a runtime's words get a meaning. The first row whose
@@ -77,7 +78,19 @@ func (r *Runc) explain(ctx context.Context, intent, op string, err error) error 
 	if class := classify(op, err.Error()); class != nil {
 		return fmt.Errorf("%s: %s: %w", what, shorten(err.Error()), class)
 	}
+	if full(r.Bundle) { // it could not even write its log
+		return fmt.Errorf("%s: %w: the file system of bundle %s is full", what, err, r.Bundle)
+	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// full reports whether a file system has no room for a small file.
+func full(path string) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) != nil {
+		return false
+	}
+	return st.Bavail == 0 || st.Files > 0 && st.Ffree == 0
 }
 
 // LoggedError is what the runtime has logged of a failed call, with its class; nil where

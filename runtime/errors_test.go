@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // Texts as the runtimes logged them (runc 1.1.5 and 1.5.3 and crun 1.8.1 here), those of
@@ -115,4 +116,21 @@ func TestCallErrors(t *testing.T) {
 	r = New(Config{Bundle: t.TempDir(), ID: "x", Binary: leaky})
 	must(t, r.Start(context.Background(), "start-1"))
 	killNamed(t, filepath.Join(r.Bundle, "pid"))
+}
+
+// A runtime that cannot write its log ends without a word: what it cannot say, its caller does.
+func TestAFullDiskIsSaid(t *testing.T) {
+	requireRoot(t)
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=65536"))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
+	r := New(Config{Bundle: dir, ID: "x", Binary: "runc"})
+	wordless := errors.New("runc did not terminate successfully: exit status 1")
+	if said := r.explain(t.Context(), "create-1", "create", wordless).Error(); strings.Contains(said, "full") {
+		t.Error(said)
+	}
+	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 65536), 0o600)
+	if said := r.explain(t.Context(), "create-1", "create", wordless).Error(); !strings.HasSuffix(said, dir+" is full") {
+		t.Error(said)
+	}
 }
