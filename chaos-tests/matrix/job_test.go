@@ -103,44 +103,53 @@ func (c *company) again(name string) string {
 // tooMany ends a run that has gone wrong altogether.
 const tooMany = 25
 
-// all plays the jobs, those that have to be alone last, and hands on what each has passed.
+// all plays the jobs, and hands on what each has passed.
 func (c *company) all(jobs []job, passed func(job, []string)) {
+	c.each(jobs, func(j job) {
+		trace, err := c.play(j)
+		if c.check(j, err) && passed != nil {
+			passed(j, trace)
+		}
+	})
+}
+
+// each has one called for each job, in lanes, and last for those that have to be alone. It stops when too many have failed.
+func (c *company) each(jobs []job, one func(job)) {
+	var alone []job
 	queue := make(chan job)
 	var players sync.WaitGroup
 	for range lanes {
 		players.Go(func() {
 			for j := range queue {
-				c.one(j, passed)
+				if c.failed.Load() < tooMany {
+					one(j)
+				}
 			}
 		})
 	}
 	for _, j := range jobs {
-		if !j.scene.Alone {
-			queue <- j
+		if j.scene.Alone {
+			alone = append(alone, j)
+			continue
 		}
+		queue <- j
 	}
 	close(queue)
 	players.Wait()
-	for _, j := range jobs {
-		if j.scene.Alone {
-			c.one(j, passed)
+	for _, j := range alone {
+		if c.failed.Load() < tooMany {
+			one(j)
 		}
 	}
 }
 
-func (c *company) one(j job, passed func(job, []string)) {
-	if c.failed.Load() >= tooMany {
-		return
-	}
-	trace, err := c.play(j)
+// check says whether a job went well, and how to play it again if not.
+func (c *company) check(j job, err error) bool {
 	if err != nil {
 		c.failed.Add(1)
 		c.t.Errorf("%v\n  again: %s", err, c.again(j.String()))
-		return
 	}
-	if passed != nil {
-		passed(j, trace)
-	}
+	return err == nil
 }
 
 // errNotReached says that a point did not fire.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,24 +25,31 @@ import (
 	"perdure/chaos-tests/wait"
 )
 
-// calls are runc's commands and the scenes in which they are given.
-var calls = []struct{ command, scene string }{
-	{"create", "plain"}, {"start", "plain"}, {"exec", "plain"}, {"kill", "plain"}, {"delete", "plain"},
-	{"pause", "freeze"}, {"resume", "freeze"}, {"update", "freeze"},
+// calls are runc's commands, the scenes in which they are given, and the processes that a killed one may take the end of
+// with it.
+var calls = []struct {
+	command, scene string
+	lossy          []string
+}{
+	{"create", "plain", []string{""}}, {"start", "plain", []string{""}}, {"exec", "plain", []string{"e1"}},
+	{"kill", "plain", nil}, {"delete", "plain", nil}, {"pause", "freeze", nil}, {"resume", "freeze", nil}, {"update", "freeze", nil},
 }
 
 // moments are when runc dies, or stops: shell code of a runtime that is runc, but that leaves the pid of who is to be hit,
 // the first time. "once" is made by the first call; "go" is a fifo that nobody writes to unless it is to go on.
 var moments = []struct{ name, script string }{
 	{"before", `if mkdir $dir/once 2>/dev/null; then echo $$ >$dir/new; mv $dir/new $dir/pid; read <$dir/go; fi`},
-	{"during", `if mkdir $dir/once 2>/dev/null; then "$runc" "$@" <&0 & echo $! >$dir/new; mv $dir/new $dir/pid; wait $!; exit $?; fi`},
+	{during, `if mkdir $dir/once 2>/dev/null; then "$runc" "$@" <&0 & echo $! >$dir/new; mv $dir/new $dir/pid; wait $!; exit $?; fi`},
 	{"after", `if mkdir $dir/once 2>/dev/null; then "$runc" "$@"; code=$?; echo $$ >$dir/new; mv $dir/new $dir/pid; read <$dir/go; exit $code; fi`},
 }
+
+const during = "during"
 
 // hit is one call of runc that is hit at one moment.
 type hit struct {
 	command, scene, moment, script string
-	stopped                        bool // stopped, its worker killed, and continued; else killed
+	lossy                          []string // as Stage has it
+	stopped                        bool     // stopped, its worker killed, and continued; else killed
 	after                          time.Duration
 }
 
@@ -68,15 +76,21 @@ func TestRuntime(t *testing.T) {
 			}
 		})
 	}
-	began, n := time.Now(), 0
+	began, n, sure := time.Now(), 0, 0
 	for _, h := range hits(random) {
 		if run := os.Getenv("PERDURE_CHAOS_RUN"); run == "" || strings.Contains(" "+run+" ", " "+h.String()+" ") {
 			queue <- h
 			n++
+			if h.moment != during {
+				sure++
+			}
 		}
 	}
 	close(queue)
 	players.Wait()
+	if least := int64(sure + (n-sure)/2); n >= len(calls) && c.landed.Load() < least {
+		t.Errorf("runc was hit in %d of %d calls, want at least %d: before and after its work always, else in every second one", c.landed.Load(), n, least)
+	}
 	t.Logf("measured: runc was killed or stopped in %d of %d calls, the others were through, in %v", c.landed.Load(), n, time.Since(began).Round(time.Second))
 }
 
@@ -86,12 +100,15 @@ func hits(random *rand.Rand) []hit {
 		for _, m := range moments {
 			for _, stopped := range []bool{false, true} {
 				times := 1
-				if m.name == "during" {
+				if m.name == during {
 					times = 4
 				}
 				for range times {
-					h := hit{call.command, call.scene, m.name, m.script, stopped, 0}
-					if m.name == "during" {
+					h := hit{call.command, call.scene, m.name, m.script, nil, stopped, 0}
+					if !stopped {
+						h.lossy = call.lossy
+					}
+					if m.name == during {
 						h.after = time.Duration(random.Int64N(int64(60 * time.Millisecond)))
 					}
 					all = append(all, h)
@@ -122,13 +139,20 @@ func (c *company) hit(h hit) error {
 		return err
 	}
 	err = s.Play(ctx, scene.Stage{
-		H: c.h, ID: id, Options: options, Lossy: !h.stopped, Repeats: !h.stopped,
-		Again: func(error) bool { return !h.stopped },
+		H: c.h, ID: id, Options: options, Lossy: h.lossy, Repeats: !h.stopped,
+		Again: func(err error) bool { return !h.stopped && tellsOfKill(err.Error()) },
 	})
 	if err != nil {
 		cancel()
 	}
 	return errors.Join(err, <-done)
+}
+
+// tellsOfKill says whether an error is that of a runc which SIGKILL has ended.
+func tellsOfKill(message string) bool {
+	return slices.ContainsFunc([]string{"signal: killed", "exit status 137", "the runtime ended without a word"}, func(words string) bool {
+		return strings.Contains(message, words)
+	})
 }
 
 // strike waits for the call, and hits it.
@@ -146,7 +170,7 @@ func (c *company) strike(ctx context.Context, h hit, id, dir string, own *harnes
 	}
 	process, err := proc.Open(pid, func(p proc.Process) bool { return p.Mentions(id) })
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was through already
+		return h.through()
 	}
 	if err != nil {
 		return fmt.Errorf("runc %s, process %d: %w", h.command, pid, err)
@@ -157,15 +181,22 @@ func (c *company) strike(ctx context.Context, h hit, id, dir string, own *harnes
 		defer timer.Stop()
 		<-timer.C
 	}
+	blow := unix.SIGKILL
+	if h.stopped {
+		blow = unix.SIGSTOP
+	}
+	switch err := process.Signal(blow); {
+	case errors.Is(err, os.ErrNotExist):
+		return h.through()
+	case err != nil:
+		return err
+	}
 	c.landed.Add(1)
 	if !h.stopped {
-		return gone(process.Signal(unix.SIGKILL))
-	}
-	if err := process.Signal(unix.SIGSTOP); err != nil {
-		return gone(err)
+		return nil
 	}
 	err = c.nextWorker(ctx, id, own)
-	if h.moment != "during" {
+	if h.moment != during {
 		release, failed := os.OpenFile(filepath.Join(dir, "go"), os.O_RDWR, 0) // it will read to the end, once it goes on
 		if failed == nil {
 			_, failed = release.WriteString("\n")
@@ -174,10 +205,18 @@ func (c *company) strike(ctx context.Context, h hit, id, dir string, own *harnes
 		err = errors.Join(err, failed)
 	}
 	err = errors.Join(err, gone(process.Signal(unix.SIGCONT)))
-	if h.moment != "during" {
+	if h.moment != during {
 		err = errors.Join(err, wait.Until(ctx, jobLimit, "runc to end", func() error { return left(process) }))
 	}
 	return err
+}
+
+// through is what a blow that finds nobody means: before and after its work, runc's wrapper waits to be hit.
+func (h hit) through() error {
+	if h.moment == during {
+		return nil
+	}
+	return fmt.Errorf("runc %s was through before it was hit %s its work", h.command, h.moment)
 }
 
 func gone(err error) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,8 +65,9 @@ type Stage struct {
 	Again    func(error) bool // whether a call that ended so is made again; nil: none is
 	// Repeats says that a call which is made again may find that it was done the first time.
 	Repeats bool
-	// Lossy says that the runtime is killed: of a process that it has just started nothing may be known.
-	Lossy bool
+	// Lossy are the processes ("" for the init) whose runtime is killed while it brings them up: their status may be
+	// unknown, and their output cut short.
+	Lossy []string
 	// Restarts says that containerd is: before a call is made again the container is loaded.
 	Restarts bool
 	// Pause, where there is one, is called between two steps.
@@ -130,9 +132,9 @@ func done(op checker.Op, err error) bool {
 // judge has what was seen checked.
 func (p *player) judge() error {
 	for exec, run := range p.runs {
-		run.Unknowable = p.Lossy
+		run.Unknowable = slices.Contains(p.Lossy, exec)
 		for i := range run.Streams {
-			run.Streams[i].Partial = p.Lossy
+			run.Streams[i].Partial = run.Unknowable
 		}
 		if run.Starts != checker.NotCounted {
 			text, err := os.ReadFile(filepath.Join(p.tokens, nameOf(exec)))
