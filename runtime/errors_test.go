@@ -126,7 +126,7 @@ func TestAFullDiskIsSaid(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
 	r := New(Config{Bundle: dir, ID: "x", Binary: "runc"})
 	wordless := errors.New("runc did not terminate successfully: exit status 1")
-	if said := r.explain(t.Context(), "create-1", "create", wordless).Error(); strings.Contains(said, "full") {
+	if said := r.explain(t.Context(), "create-1", "create", wordless).Error(); strings.Contains(said, "is full") {
 		t.Error(said)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 65536), 0o600)
