@@ -90,6 +90,7 @@ const (
 	fullDisk         = "the disk was full"
 	containerdKilled = "containerd was killed"
 	unsettled        = "the disk was full, and something is not settled yet"
+	runcKilled       = "runc was killed"
 	frozen           = "runc has frozen it for a signal"
 	notFrozen        = "runc could not freeze"
 )
@@ -128,7 +129,7 @@ func (l *life) excuse(a answer, daemon int) string {
 	case a.Op == checker.OpCreate && strings.HasSuffix(a.Message, wordless) && touched(faultDisk):
 		return fullDisk
 	case killed(a.Message) && touched(faultRuncKill):
-		return "runc was killed"
+		return runcKilled
 	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
 		return notFrozen
 	case a.Op == checker.OpStart && a.Exec != "" && strings.Contains(a.Message, "cannot exec in a paused container") && l.signalledAll(a):

@@ -62,8 +62,14 @@ func (l *life) startExec(exec string) answer {
 		}})
 		if a.trouble != "" {
 			trouble = a.trouble
+		} else if len(l.s.faults.during(l.slot, a.Began, a.Ended, faultRuncKill)) > 0 {
+			trouble = runcKilled
 		}
-		if a.ok() || trouble == "" || l.ctx.Err() != nil {
+		if a.ok() {
+			a.trouble = trouble
+			return a
+		}
+		if trouble == "" || l.ctx.Err() != nil {
 			return a
 		}
 		if now := l.state(exec); now.State != checker.Created {
@@ -144,15 +150,17 @@ func (l *life) notStarted(plan *execPlan, a answer, exit chan answer) error {
 // follow is an exec from its start to its end.
 func (l *life) follow(p *process, plan *execPlan, troubled bool, exit chan answer, run *checker.Run) error {
 	gone := false
-	if troubled { // it may have been started and lost
-		now := l.state(p.exec)
-		gone = now.State == checker.Stopped && now.Status == checker.UnknownStatus
-		run.Unknowable = gone
-	}
-	if !gone {
-		if err := l.drive(p, plan); err != nil {
+	if troubled {
+		var err error
+		if gone, err = l.neverRan(p.exec, exit); err != nil {
 			return err
 		}
+		run.Unknowable = gone
+	}
+	if gone {
+		run.Statuses = nil
+	} else if err := l.drive(p, plan); err != nil {
+		return err
 	}
 	a, err := l.told(exit, p.exec)
 	if err != nil || l.ctx.Err() != nil {
@@ -162,11 +170,28 @@ func (l *life) follow(p *process, plan *execPlan, troubled bool, exit chan answe
 		return unexpected(a)
 	}
 	run.Ended = true
-	if gone {
-		return nil
+	if !gone {
+		run.Starts = l.starts(p.exec)
 	}
-	run.Starts = l.starts(p.exec)
 	return nil
+}
+
+// neverRan says of an exec whose start met trouble whether it has ended without having run, or is given up as lost.
+func (l *life) neverRan(exec string, exit chan answer) (gone bool, err error) {
+	err = l.until("exec "+exec+" to run or to end", func() error {
+		select {
+		case end := <-exit:
+			gone = !end.ok() || end.Status == checker.UnknownStatus || l.starts(exec) == 0
+			exit <- end
+			return nil
+		default:
+		}
+		if l.starts(exec) == 0 {
+			return errors.New("it does not run")
+		}
+		return nil
+	})
+	return gone, err
 }
 
 // drive does what an exec needs of its client to come to its end.
