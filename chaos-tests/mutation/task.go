@@ -158,7 +158,7 @@ var taskMutants = []mutant{
 	},
 	{
 		name: "replayed-create-starts-over", file: "task/create.go", in: "func (s *Service) open(",
-		old: "err == nil && c.instance == strconv.FormatUint(req.number, 10)", new: "err == nil && c.instance != strconv.FormatUint(req.number, 10)",
+		old: "req.replay && c.instance == strconv.FormatUint(req.number, 10)", new: "req.replay && c.instance != strconv.FormatUint(req.number, 10)",
 		hurts: "a create whose worker is killed fails with already exists",
 		by:    "chaos-tests/simulation TestEachOperation/create",
 	},
