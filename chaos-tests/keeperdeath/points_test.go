@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/harness"
 	"perdure/internal/crash"
 )
@@ -36,9 +37,19 @@ type death struct {
 func (d death) name() string { return strings.Fields(d.point)[0] }
 
 // What leads to a point, in a container that runs. What it is answered does not matter: mostly that the connection is closed.
-func ask(ctx context.Context, s *scene) { _, _ = s.c.Task.Pids(ctx) }
+func ask(ctx context.Context, s *scene) {
+	_ = s.rec.Ask(s.life, checker.OpPids, func(*checker.Call) error {
+		_, err := s.c.Task.Pids(ctx)
+		return err
+	})
+}
 
-func killInit(ctx context.Context, s *scene) { _ = s.c.Task.Kill(ctx, syscall.SIGKILL) }
+func killInit(ctx context.Context, s *scene) {
+	_ = s.rec.Ask(s.life, checker.OpKill, func(answer *checker.Call) error {
+		answer.Signal = int(syscall.SIGKILL)
+		return s.c.Task.Kill(ctx, syscall.SIGKILL)
+	})
+}
 
 func killWorker(ctx context.Context, s *scene) { _, _ = s.c.KillWorker(ctx) }
 
@@ -47,7 +58,7 @@ func endInit(_ context.Context, s *scene) { harness.Check(s.t, s.c.SignalInit(un
 func runExec(ctx context.Context, s *scene) {
 	e, err := s.rec.Exec(ctx, s.life, s.c, harness.ExecConfig{ID: "e", Args: harness.Shell(s.token("exec") + "exit 3")})
 	if err == nil {
-		_, _ = e.Finish(ctx)
+		_ = s.rec.Finish(ctx, s.life, e)
 	}
 }
 
@@ -80,12 +91,16 @@ var running = []death{
 }
 
 func TestKeeperOfARunningContainerIsKilled(t *testing.T) {
-	stage := newStage(t)
+	dies(t, newStage(t), some(running, 3), func(ctx context.Context, s *scene) { s.run(ctx, false) })
+}
+
+// dies has a keeper die each death, in a container that begin brings up.
+func dies(t *testing.T, stage *stage, deaths []death, begin func(context.Context, *scene)) {
 	ctx := stage.h.Within(t, testLimit)
-	for _, d := range some(running, 3) {
+	for _, d := range deaths {
 		t.Run(d.point, func(t *testing.T) {
 			s := stage.scene(t)
-			s.run(ctx, false)
+			begin(ctx, s)
 			s.arm(d.point)
 			d.do(ctx, s)
 			harness.Check(t, s.crashes.Fired(d.name()))
@@ -126,9 +141,8 @@ func TestKeeperOfATaskThatIsCreatedIsKilled(t *testing.T) {
 			if started {
 				harness.Check(t, s.h.Gone(ctx))
 			}
-			if n := s.starts("init"); n != 0 {
-				t.Errorf("user code was started %d times, and nobody has asked for that", n)
-			}
+			harness.Check(t, s.h.Events.Flush(ctx, s.h.Client()))
+			s.check(stillborn)
 			s.again(ctx)
 		})
 	}
@@ -174,21 +188,7 @@ var resting = []death{
 }
 
 func TestKeeperWithoutAWorkerIsKilled(t *testing.T) {
-	stage := newStage(t, "PERDURE_IDLE_MS=100")
-	ctx := stage.h.Within(t, testLimit)
-	for _, d := range some(resting, 2) {
-		t.Run(d.point, func(t *testing.T) {
-			s := stage.scene(t)
-			s.typed(ctx)
-			s.arm(d.point)
-			d.do(ctx, s)
-			harness.Check(t, s.crashes.Fired(d.name()))
-			s.forgotten(ctx)
-			harness.Check(t, s.h.Gone(ctx))
-			s.judge(d.init)
-			s.again(ctx)
-		})
-	}
+	dies(t, newStage(t, "PERDURE_IDLE_MS=100"), some(resting, 2), func(ctx context.Context, s *scene) { s.typed(ctx) })
 }
 
 // Every point of the keeper is in one of the tests.

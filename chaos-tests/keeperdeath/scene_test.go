@@ -155,17 +155,24 @@ var (
 	journaled      = truth{statuses: []uint32{7}}
 	killedOrLost   = truth{statuses: []uint32{137}, unknowable: true}
 	perhapsLost    = truth{statuses: []uint32{7}, unknowable: true}
+	stillborn      = truth{statuses: []uint32{137}, unknowable: true} // `delete` has killed it, or found nothing
 	lost           = truth{statuses: []uint32{checker.UnknownStatus}}
 )
 
 // judge checks all that was seen of the life.
 func (s *scene) judge(init truth) {
 	s.t.Helper()
-	run := checker.Run{Target: s.life, Starts: s.starts("init"), Ended: true, Statuses: init.statuses, Unknowable: init.unknowable}
 	_, err := s.h.Events.Await(limit, s.id, "delete")
 	harness.Check(s.t, err)
-	s.rec.Note(run)
-	exec := checker.Run{Target: s.life, Starts: s.starts("exec")}
+	s.check(init)
+}
+
+// check is judge where the events may lack a delete, because the task may never have come to be.
+func (s *scene) check(init truth) {
+	s.t.Helper()
+	s.rec.Note(checker.Run{Target: s.life, Starts: s.starts("init"), Ended: true, Statuses: init.statuses, Unknowable: init.unknowable})
+	// Every exec ends by itself with 3, or is killed.
+	exec := checker.Run{Target: s.life, Starts: s.starts("exec"), Ended: true, Statuses: []uint32{3, 137}, Unknowable: true}
 	if exec.Exec = "e"; exec.Starts == 0 {
 		exec.Starts = checker.NotCounted // it may have been killed before it could say so
 	}

@@ -58,30 +58,23 @@ func (s *scene) hold() (keeper, worker *proc.Handle) {
 }
 
 func TestKeeperAndWorkerAreKilled(t *testing.T) {
-	stage := newStage(t)
-	ctx := stage.h.Within(t, testLimit)
-	for _, situation := range situations {
-		t.Run(situation.name, func(t *testing.T) {
-			s := stage.scene(t)
-			situation.begin(ctx, s)
-			keeper, worker := s.hold()
-			s.rec.Dying(s.life)
-			harness.Check(t, errors.Join(worker.Signal(unix.SIGKILL), keeper.Signal(unix.SIGKILL)))
-			s.forgotten(ctx)
-			harness.Check(t, s.h.Gone(ctx))
-			s.judge(situation.init)
-			if situation.events != nil {
-				_, err := s.h.Events.Expect(limit, s.id, situation.events...)
-				harness.Check(t, err)
-			}
-			s.again(ctx)
-		})
-	}
+	keepersAreKilled(t, unix.SIGKILL, func(s *scene, situation situation) {
+		if situation.events != nil {
+			_, err := s.h.Events.Expect(limit, s.id, situation.events...)
+			harness.Check(s.t, err)
+		}
+	})
 }
 
 // The worker is stopped, so that it neither notices its keeper's end nor lets go of the journal: `delete` does without.
 // Once it goes on, it leaves, and does no harm.
 func TestKeeperIsKilledWhileItsWorkerHangs(t *testing.T) {
+	keepersAreKilled(t, unix.SIGSTOP, func(*scene, situation) {})
+}
+
+// keepersAreKilled kills a keeper in each situation, after its worker was sent a signal. A stopped worker goes on when
+// containerd has forgotten the task; also is called when all is judged.
+func keepersAreKilled(t *testing.T, signal unix.Signal, also func(*scene, situation)) {
 	stage := newStage(t)
 	ctx := stage.h.Within(t, testLimit)
 	for _, situation := range situations {
@@ -90,7 +83,7 @@ func TestKeeperIsKilledWhileItsWorkerHangs(t *testing.T) {
 			situation.begin(ctx, s)
 			keeper, worker := s.hold()
 			s.rec.Dying(s.life)
-			harness.Check(t, errors.Join(worker.Signal(unix.SIGSTOP), keeper.Signal(unix.SIGKILL)))
+			harness.Check(t, errors.Join(worker.Signal(signal), keeper.Signal(unix.SIGKILL)))
 			s.forgotten(ctx)
 			if err := worker.Signal(unix.SIGCONT); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Error(err)
@@ -98,6 +91,7 @@ func TestKeeperIsKilledWhileItsWorkerHangs(t *testing.T) {
 			harness.Check(t, worker.Wait(ctx))
 			harness.Check(t, s.h.Gone(ctx))
 			s.judge(situation.init)
+			also(s, situation)
 			s.again(ctx)
 		})
 	}

@@ -18,10 +18,13 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	history checker.History
+	dying   map[checker.Target]bool // lives whose keeper may be killed
 }
 
 // NewRecorder returns one for the containers of h.
-func NewRecorder(h *harness.Harness) *Recorder { return &Recorder{h: h} }
+func NewRecorder(h *harness.Harness) *Recorder {
+	return &Recorder{h: h, dying: map[checker.Target]bool{}}
+}
 
 // Ask makes a call and notes it. The answer that ask fills in counts where there is no error.
 func (r *Recorder) Ask(of checker.Target, op checker.Op, ask func(answer *checker.Call) error) error {
@@ -33,6 +36,12 @@ func (r *Recorder) Ask(of checker.Target, op checker.Op, ask func(answer *checke
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// containerd asks for the state after a start, and says "not found" where the shim has gone since: the start may have
+	// been answered.
+	of.Exec = ""
+	if op == checker.OpStart && call.Code == checker.NotFound && r.dying[of] {
+		call.Code = checker.Unanswered
+	}
 	r.history.Calls = append(r.history.Calls, call)
 	return err
 }
@@ -79,6 +88,26 @@ func (r *Recorder) Exec(ctx context.Context, of checker.Target, c *harness.Conta
 	})
 }
 
+// Finish waits for an exec's end and deletes it.
+func (r *Recorder) Finish(ctx context.Context, of checker.Target, e *harness.Exec) error {
+	of.Exec = e.ID()
+	err := r.Ask(of, checker.OpWait, func(answer *checker.Call) error {
+		exit, err := e.AwaitExit(ctx)
+		answer.Status, answer.ExitedAt = exit.Code, exit.At
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.Ask(of, checker.OpDelete, func(answer *checker.Call) error {
+		exit, err := e.Delete(ctx)
+		if err == nil {
+			answer.Status, answer.ExitedAt = exit.ExitCode(), exit.ExitTime()
+		}
+		return err
+	})
+}
+
 // Pause freezes the container.
 func (r *Recorder) Pause(ctx context.Context, of checker.Target, c *harness.Container) error {
 	return r.Ask(of, checker.OpPause, func(*checker.Call) error { return c.Task.Pause(ctx) })
@@ -118,6 +147,9 @@ func (r *Recorder) Delete(ctx context.Context, of checker.Target, c *harness.Con
 
 // Dying notes that the keeper of a life may be killed from now on, which has containerd delete the task by itself.
 func (r *Recorder) Dying(of checker.Target) {
+	r.mu.Lock()
+	r.dying[of] = true
+	r.mu.Unlock()
 	_ = r.Ask(of, checker.OpDelete, func(*checker.Call) error { return context.DeadlineExceeded })
 }
 
