@@ -70,8 +70,10 @@ type process struct {
 	starts    int // of user code
 	ended     bool
 	status    uint32
+	endedAt   uint64
 	oom       bool
 	doomed    syscall.WaitStatus // a signal that waits for the thaw
+	signals   []checker.Signal   // that it was sent
 }
 
 func newMachine(w *world) *machine {
@@ -175,13 +177,16 @@ func (m *machine) end(p *process, status syscall.WaitStatus) {
 	if p.ended {
 		return
 	}
+	if status.Signaled() {
+		p.signals = append(p.signals, checker.Signal{At: m.world.now(), Number: int(status.Signal())})
+	}
 	if c := p.container; c.frozen && !p.oom {
 		if status.Signaled() {
 			p.doomed = status
 		}
 		return
 	}
-	p.ended = true
+	p.ended, p.endedAt = true, m.world.now()
 	p.status = uint32(status.ExitStatus())
 	if status.Signaled() {
 		p.status = 128 + uint32(status.Signal())

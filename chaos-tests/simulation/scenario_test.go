@@ -279,6 +279,7 @@ func (w *world) runs() []checker.Run {
 		r := &runs[i]
 		r.Starts += p.starts
 		r.Pid, r.Start, r.Ended, r.OOM = p.pid, p.start, p.ended, p.oom && p.container.cgroup.watched // of a create that was undone, the last one counts
+		r.Heard, r.Signals, r.EndedAt = true, append(r.Signals, p.signals...), p.endedAt
 		r.Statuses = nil
 		if p.ended {
 			r.Statuses = []uint32{p.status}
