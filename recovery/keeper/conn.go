@@ -22,6 +22,7 @@ type conn struct {
 	in      protocol.Assembler
 	out     buffer     // whole response frames
 	heard   bool       // a frame has come
+	acted   bool       // a request that does not only ask has come
 	stream  uint32     // highest stream so far
 	pending []*request // unanswered, in order of arrival, so of streams and numbers
 	bytes   int        // of pending
@@ -91,9 +92,6 @@ func (c *conn) readClient() {
 // take judges one frame of the client; false means the connection is closed.
 func (c *conn) take(f protocol.Frame) bool {
 	_, again := c.find(f.Stream)
-	if !c.heard {
-		c.k.keepPromise(c.at)
-	}
 	c.heard, c.k.heard = true, true
 	switch {
 	case again || f.Type != protocol.FrameRequest && f.Type != protocol.FrameData:
@@ -119,6 +117,10 @@ func (c *conn) request(f protocol.Frame) {
 	if err != nil {
 		c.refuse(f, protocol.CodeInvalidArgument, "perdure: "+err.Error())
 		return
+	}
+	if !c.acted && !r.asks {
+		c.acted = true
+		c.k.keepPromise(c.at)
 	}
 	c.pending = append(c.pending, r)
 	c.bytes += r.size()

@@ -44,7 +44,7 @@ func (k *keeper) stays(request uint64) string {
 }
 
 // promisedNow says that a `start` has looked at the socket, and so answered with
-// it, but its client has not come yet, or has come and not spoken: containerd
+// it, but its client has not come yet, or has come and done nothing: containerd
 // connects at once, and may take long to get to its Create. A look is a
 // connection without a frame.
 func (k *keeper) promisedNow() bool {
@@ -52,13 +52,13 @@ func (k *keeper) promisedNow() bool {
 	for len(k.promises) > 0 && k.now.Sub(k.promises[0]) >= k.Promise {
 		k.promises = k.promises[1:]
 	}
-	return len(k.promises) > 0 || slices.ContainsFunc(k.conns, func(c *conn) bool { return !c.heard })
+	return len(k.promises) > 0 || slices.ContainsFunc(k.conns, func(c *conn) bool { return !c.acted })
 }
 
 // keepPromise takes a client that has come at a moment for that of the first
 // `start` before it. Each start has a client of its own.
 func (k *keeper) keepPromise(at time.Time) {
-	if len(k.promises) > 0 && k.promises[0].Before(at) {
+	if len(k.promises) > 0 && !k.promises[0].After(at) {
 		k.promises = k.promises[1:]
 	}
 }

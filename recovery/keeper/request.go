@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"slices"
 	"time"
 
 	"perdure/internal/crash"
@@ -15,6 +16,7 @@ type request struct {
 	at      time.Time
 	timeout time.Duration // as the client said; 0: none
 	creates bool          // a Create, which makes a task
+	asks    bool          // changes nothing, and is no sign that what its client has come for is under way
 	wait    bool          // a Wait takes as long as its process and proves nothing
 	handed  int           // workers that had it
 	fresh   time.Time     // when the first of them got it
@@ -22,6 +24,10 @@ type request struct {
 	done    bool
 	drops   []string // stored names that go with it
 }
+
+// questions are the methods that change nothing. Clients of containerd may ask about a task before containerd has come to
+// its Create.
+var questions = []string{"State", "Pids", "Wait", "Connect", "Stats"}
 
 // overhead is what a pending request costs besides its data, in bytes.
 const overhead = 256
@@ -48,6 +54,7 @@ func (k *keeper) number(f protocol.Frame) (*request, error) {
 		at:      k.now,
 		timeout: time.Duration(parsed.Timeout),
 		creates: string(parsed.Method) == "Create",
+		asks:    slices.Contains(questions, string(parsed.Method)),
 		wait:    string(parsed.Method) == "Wait",
 	}
 	if !r.wait {
