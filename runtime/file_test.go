@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -194,11 +195,9 @@ func TestFileOutput(t *testing.T) {
 	if text, err := os.ReadFile(dir + "/stderr"); err != nil || string(text) != "err\n" {
 		t.Errorf("the file has %q: %v", text, err)
 	}
-	for _, name := range c.store.names() {
-		if strings.HasPrefix(name, "exec") {
-			t.Errorf("%s is left with the keeper", name)
-		}
-	}
+	await(t, "all of the execs to be let go", func() bool {
+		return !slices.ContainsFunc(c.store.names(), func(name string) bool { return strings.HasPrefix(name, "exec") })
+	})
 	stdio, pid = c.exec("c", Stdio{Stdout: "file://" + dir + "/tty", Terminal: true}, "/bin/sh", "-c", "echo terminal")
 	reap(t, pid)
 	must(t, stdio.Drained(c.ctx))

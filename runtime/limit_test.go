@@ -40,17 +40,21 @@ func TestLimits(t *testing.T) {
 
 // A dump that a dead worker has begun has a dump's time for the next one, too.
 func TestOrphanedDumpIsNotCutShort(t *testing.T) {
-	r := scripted(t, "sleep 0.5; exit 7", Config{Timeout: time.Millisecond, FailWait: time.Millisecond})
+	r := scripted(t, "sleep $SECONDS_TO_GO && exit 7; exit 137", Config{Timeout: time.Millisecond, FailWait: time.Millisecond})
 	for intent, want := range map[string]int{"create-1": -1, "checkpoint-1": 7} {
 		cmd := exec.Command(r.Binary)
-		cmd.Env = append(os.Environ(), r.marker(intent))
+		length := "1000"
+		if want == 7 {
+			length = "0.5"
+		}
+		cmd.Env = append(os.Environ(), r.marker(intent), "SECONDS_TO_GO="+length)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		must(t, cmd.Start())
 		ended := make(chan struct{})
 		go func() { _ = cmd.Wait(); close(ended) }()
 		must(t, r.WaitOrphans(context.Background(), intent))
 		<-ended
-		if got := cmd.ProcessState.ExitCode(); got != want && !(want < 0 && got == 137) { // the shell's, of a sleep that was killed
+		if got := cmd.ProcessState.ExitCode(); got != want && !(want < 0 && got == 137) { // the shell's, whose sleep was killed first
 			t.Errorf("%s ended with %d, want %d", intent, got, want)
 		}
 	}
