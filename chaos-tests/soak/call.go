@@ -2,8 +2,8 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +25,7 @@ type answer struct {
 	checker.Call
 	code    codes.Code
 	err     error
-	trouble string // why an error was to be expected: a fault; "" for none
+	trouble trouble // why an error was to be expected: a fault; "" for none
 }
 
 func (a answer) ok() bool { return a.err == nil }
@@ -43,7 +43,7 @@ func (a answer) is(allowed ...codes.Code) bool {
 func (a answer) String() string {
 	text := a.Call.String()
 	if a.trouble != "" {
-		text += " [" + a.trouble + "]"
+		text += " [" + string(a.trouble) + "]"
 	}
 	return text
 }
@@ -53,7 +53,6 @@ type request struct {
 	op     checker.Op
 	exec   string
 	signal int
-	limit  time.Duration // callLimit if 0; Wait has none
 	do     func(context.Context, tasks.TasksClient, *checker.Call) error
 }
 
@@ -61,7 +60,7 @@ type request struct {
 func (l *life) ask(r request) answer {
 	t, daemon, err := l.s.access.tasks(l.ctx)
 	if err != nil {
-		return answer{err: err, code: codes.Canceled, trouble: "the run is over"}
+		return answer{err: err, code: codes.Canceled, trouble: runOver}
 	}
 	ctx, cancel := context.WithCancel(l.ctx)
 	if r.op != checker.OpWait { // also when the run is broken off: what was begun is not left half done
@@ -76,7 +75,7 @@ func (l *life) ask(r request) answer {
 	if a.err != nil {
 		a.Code, a.Message = checker.Code(a.code.String()), errgrpc.ToNative(a.err).Error()
 		a.trouble = l.excuse(a, daemon)
-		if a.trouble != "" && a.trouble != fullDisk && a.trouble != notFrozen && a.trouble != frozen {
+		if a.trouble != "" && !undone[a.trouble] {
 			a.Code = checker.Unanswered // it may have happened all the same
 		}
 	}
@@ -85,91 +84,26 @@ func (l *life) ask(r request) answer {
 	return a
 }
 
-// What excuses an error.
-const (
-	fullDisk         = "the disk was full"
-	containerdKilled = "containerd was killed"
-	unsettled        = "the disk was full, and something is not settled yet"
-	runcKilled       = "runc was killed"
-	frozen           = "runc has frozen it for a signal"
-	notFrozen        = "runc could not freeze"
-)
-
-// excuse says which fault an error is the allowed result of, "" for none. This is the whole list:
-//
-//   - containerd was killed: gRPC's Unavailable or Canceled.
-//   - the disk was full: the kernel's words for that, from whoever met it first. Nothing has happened then.
-//   - the disk was full, or was until a moment ago: the same, from a recovery that cannot settle what is under way and is
-//     tried again. That may be the very call that asks, whose effect is in the world.
-//   - the disk was full: a start of an exec whose runc could write neither its log nor its pidfile.
-//   - runc was killed: any error of a call that has used it, which says that it was killed.
-//   - runc gave up to freeze a cgroup, in its own words: version 1.1.5 tries so often only, and with cgroup v1 a process that
-//     is just being forked is in its way. Nothing has happened then.
-//   - runc freezes a container while it signals all of its processes (cgroup v1), and refuses an exec just then. Nothing has
-//     happened.
-//   - containerd itself waits for State for 2 s only (io.containerd.timeout.task.state), which a worker that is stopped, or
-//     a busy machine, can take. For how long a client may go without an answer then, see state.
-func (l *life) excuse(a answer, daemon int) string {
-	touched := func(kinds ...faultKind) bool { return len(l.s.faults.during(l.slot, a.Began, a.Ended, kinds...)) > 0 }
-	lately := func(kind faultKind) bool {
-		from := a.Began - min(a.Began, uint64(settleAgain.Microseconds()))
-		return len(l.s.faults.during(l.slot, from, a.Ended, kind)) > 0
-	}
-	switch {
-	case errors.Is(l.ctx.Err(), context.Canceled):
-		return "the run is over"
-	case cut(a.code) && l.s.access.died(daemon):
-		return containerdKilled
-	case strings.Contains(a.Message, notSettled) && strings.Contains(a.Message, noSpace) && lately(faultDisk):
-		return unsettled
-	case strings.Contains(a.Message, withoutWords) && touched(faultDisk):
-		return "runc could not write"
-	case strings.Contains(a.Message, noSpace) && touched(faultDisk):
-		return fullDisk
-	case a.Op == checker.OpCreate && strings.HasSuffix(a.Message, wordless) && touched(faultDisk):
-		return fullDisk
-	case killed(a.Message) && touched(faultRuncKill):
-		return runcKilled
-	case a.Op == checker.OpPause && strings.Contains(a.Message, "unable to freeze"):
-		return notFrozen
-	case a.Op == checker.OpStart && a.Exec != "" && strings.Contains(a.Message, "cannot exec in a paused container") && l.signalledAll(a):
-		return frozen
-	case a.code == codes.DeadlineExceeded && a.Op == checker.OpState && a.Ended-a.Began < uint64(callLimit.Microseconds()):
-		return "containerd did not wait"
-	}
-	return ""
-}
-
 // unexpected is the violation of a call that was refused without a reason.
 func unexpected(a answer) error { return fmt.Errorf("an answer that nothing explains: %s", a) }
 
-// settleAgain is how long after its cause has gone a recovery may still say that it is in trouble.
-const settleAgain = 15 * time.Second
-
-// killed says whether an error tells of a runc that SIGKILL has ended.
-func killed(message string) bool {
-	return strings.Contains(message, "signal: killed") || strings.Contains(message, "exit status 137") ||
-		strings.Contains(message, withoutWords)
-}
-
-// What errors say.
-const (
-	noSpace      = "no space left on device"                                    // ENOSPC
-	notSettled   = "is under way, and cannot be settled yet, it is tried again" // a recovery that is in trouble
-	wordless     = "did not terminate successfully: exit status 1"              // of a runc that cannot even open its log
-	withoutWords = "the runtime ended without a word"                           // of an exec that may have run
-)
-
 // settle makes a call until it is answered: where a fault has taken the answer it looks whether it has happened, and
-// asks again if it has not. What it returns is ok, or refused without trouble.
+// asks again if it has not. What it returns is ok, or refused without trouble; it is ok too if an earlier one has happened
+// and this one was refused for it.
 func (l *life) settle(r request, happened func(state answer) bool) answer {
-	for troubled := false; ; troubled = true {
+	var tries []answer
+	for {
 		a := l.ask(r)
-		// Refused, because an earlier one has happened meanwhile, is as good as ok.
-		if a.ok() || a.trouble == "" && !troubled || l.ctx.Err() != nil {
+		if a.ok() {
+			l.happened(tries, answer{})
 			return a
 		}
+		if a.trouble == "" && len(tries) == 0 || l.ctx.Err() != nil {
+			return a
+		}
+		tries = append(tries, a)
 		if now := l.state(r.exec); happened != nil && happened(now) {
+			l.happened(tries, now)
 			a.err, a.trouble, a.Pid = nil, "", now.Pid
 			return a
 		}
@@ -177,6 +111,35 @@ func (l *life) settle(r request, happened func(state answer) bool) answer {
 			return a
 		}
 		pause(l.ctx, retryPause)
+	}
+}
+
+// once are operations that happen once, however often they are asked for until that is known.
+var once = []checker.Op{checker.OpCreate, checker.OpStart, checker.OpExec, checker.OpPause, checker.OpResume}
+
+// happened corrects the record of calls whose answers a fault has taken: the first one is what has happened, by the time at
+// which the state shows it, and the others are not. Without a state none of them is.
+func (l *life) happened(tries []answer, now answer) {
+	if len(tries) == 0 || !slices.Contains(once, tries[0].Op) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := now.State != ""
+	for _, a := range tries {
+		i := slices.IndexFunc(l.calls, func(c checker.Call) bool { return c.Began == a.Began })
+		switch {
+		case i < 0 || l.calls[i].Code != checker.Unanswered:
+		case open:
+			open = false
+			c := &l.calls[i]
+			c.Code, c.Message, c.Ended = checker.OK, "", now.Ended
+			if c.Op == checker.OpCreate || c.Op == checker.OpStart {
+				c.Pid = now.Pid
+			}
+		default:
+			l.calls[i].Code = checker.Code(a.code.String())
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
-	"google.golang.org/grpc/codes"
 
 	"perdure/chaos-tests/harness"
 )
@@ -80,10 +79,6 @@ func (a *access) restart(ctx context.Context, down func()) error {
 	a.up = make(chan struct{})
 	return nil
 }
-
-// cut are the codes of a call whose containerd has died under it: gRPC's own, for a connection that is gone
-// (Unavailable) and for a client that was closed (Canceled).
-func cut(code codes.Code) bool { return code == codes.Unavailable || code == codes.Canceled }
 
 // pause waits d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -75,8 +74,17 @@ func (l *life) ended() error {
 			return err
 		}
 	}
-	if a := l.kill("", syscall.SIGTERM, false); l.n%2 == 0 && l.ctx.Err() == nil && !a.is(codes.NotFound) && a.err != nil {
-		return fmt.Errorf("a signal for a task that has ended should not find it: %s", a)
+	if l.n%2 == 0 {
+		return l.unkillable()
+	}
+	return nil
+}
+
+// unkillable asks for a signal to a task that has ended: it is not found.
+func (l *life) unkillable() error {
+	a := l.kill("", syscall.SIGTERM, false)
+	if l.ctx.Err() == nil && !a.is(codes.NotFound) && (!a.ok() || a.Code == checker.OK) {
+		return fmt.Errorf("a signal to a task that has ended should not find it: %s", a)
 	}
 	return nil
 }
@@ -99,7 +107,7 @@ func (l *life) delete() error {
 		return unexpected(a)
 	}
 	l.mu.Lock()
-	l.deleted = time.Now()
+	l.deleted, l.left = time.Now(), l.s.clock.tick()
 	l.mu.Unlock()
 	if l.plan.Ending == endUnstarted { // whoever waits for it is answered, one way or the other
 		if _, err := l.told(l.exit, ""); err != nil {
@@ -122,7 +130,7 @@ func (l *life) close() {
 		want = initOutput(l.slot, l.plan)
 	}
 	run.Streams = l.streams(l.init, want)
-	l.ran(run)
+	l.noteRun(run)
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
@@ -164,19 +172,22 @@ func (l *life) judge() {
 		l.fail(errors.Join(errs...))
 		return
 	}
-	l.s.receiver.collect(l.slot.ID, l.mine)
+	l.s.receiver.forget(l.slot.ID, l.n, l.mine)
 	l.s.stats.life(l)
 }
 
-// mine says whether an event is of this life: other ones have other pids and other execs; and what has neither has a time.
+// mine says whether an event is of this life: other ones have other pids and other execs. What has neither has arrived
+// meanwhile, or is late and has a time of its own, by a clock that may have jumped.
 func (l *life) mine(e checker.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case e.Exec != "":
-		return strings.HasPrefix(e.Exec, fmt.Sprintf("l%d-", l.n))
+		return lifeOf(e.Exec) == lifePrefix(l.n)
 	case e.Pid != 0:
 		return e.Pid == l.pid
+	case e.At < l.began || e.Time.Before(l.created.Add(-clockStep)):
+		return false
 	}
-	return !e.Time.Before(l.created) && (l.deleted.IsZero() || e.Time.Before(l.deleted))
+	return l.left == 0 || e.At <= l.left || e.Time.Before(l.deleted)
 }

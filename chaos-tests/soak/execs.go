@@ -15,6 +15,25 @@ import (
 	"perdure/chaos-tests/checker"
 )
 
+// execRun is what is known of an exec that has run, or may have.
+type execRun struct {
+	checker.Run
+	Counted bool // it has certainly run, and left its mark
+}
+
+// ran notes it, with the marks that it has left. One that may have been killed before its mark is not counted where there
+// is none; two are two in any case.
+func (l *life) ran(r execRun) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	r.Starts = l.starts(r.Exec)
+	if r.Starts == 0 && !r.Counted {
+		r.Starts = checker.NotCounted
+	}
+	l.noteRun(r.Run)
+}
+
 // addRequest adds an exec.
 func (l *life) addRequest(p *process, plan *execPlan) request {
 	return request{op: checker.OpExec, exec: p.exec, do: func(ctx context.Context, t tasks.TasksClient, _ *checker.Call) error {
@@ -51,7 +70,8 @@ func (l *life) add(id string, plan *execPlan) (*process, error) {
 // startExec starts an exec. Where runc was killed under it, it may have been started and lost; the answer has its trouble
 // then.
 func (l *life) startExec(exec string) answer {
-	trouble := ""
+	var met trouble
+	var tries []answer
 	for {
 		a := l.ask(request{op: checker.OpStart, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
 			r, err := t.Start(ctx, &tasks.StartRequest{ContainerID: l.slot.ID, ExecID: exec})
@@ -60,24 +80,28 @@ func (l *life) startExec(exec string) answer {
 			}
 			return err
 		}})
-		if a.trouble != "" {
-			trouble = a.trouble
-		} else if len(l.s.faults.during(l.slot, a.Began, a.Ended, faultRuncKill)) > 0 {
-			trouble = runcKilled
+		switch {
+		case a.trouble != "":
+			met = a.trouble
+		case l.runcWasKilled(a):
+			met = runcKilled
 		}
 		if a.ok() {
-			a.trouble = trouble
+			l.happened(tries, answer{})
+			a.trouble = met
 			return a
 		}
-		if trouble == "" || l.ctx.Err() != nil {
+		if met == "" || l.ctx.Err() != nil {
 			return a
 		}
+		tries = append(tries, a)
 		if now := l.state(exec); now.State != checker.Created {
-			a.err, a.trouble, a.Pid = nil, trouble, now.Pid
+			l.happened(tries, now)
+			a.err, a.trouble, a.Pid = nil, met, now.Pid
 			return a
 		}
 		if a.trouble != containerdKilled && a.trouble != unsettled {
-			l.didNot(a)
+			l.happened(tries, answer{})
 			return a
 		}
 		pause(l.ctx, retryPause)
@@ -101,12 +125,8 @@ func (l *life) runExec(id string, plan *execPlan) {
 		return
 	}
 	defer p.detach()
-	run := checker.Run{Target: l.target(id), Starts: checker.NotCounted, Statuses: execStatuses(plan)}
-	defer func() {
-		if l.ctx.Err() == nil {
-			l.ran(run)
-		}
-	}()
+	run := execRun{Run: checker.Run{Target: l.target(id), Statuses: execStatuses(plan)}}
+	defer func() { l.ran(run) }()
 	if plan.Kind != execUnused {
 		exit := l.await(id)
 		a := l.startExec(id)
@@ -148,7 +168,7 @@ func (l *life) notStarted(plan *execPlan, a answer, exit chan answer) error {
 }
 
 // follow is an exec from its start to its end.
-func (l *life) follow(p *process, plan *execPlan, troubled bool, exit chan answer, run *checker.Run) error {
+func (l *life) follow(p *process, plan *execPlan, troubled bool, exit chan answer, run *execRun) error {
 	gone := false
 	if troubled {
 		var err error
@@ -170,9 +190,7 @@ func (l *life) follow(p *process, plan *execPlan, troubled bool, exit chan answe
 		return unexpected(a)
 	}
 	run.Ended = true
-	if !gone {
-		run.Starts = l.starts(p.exec)
-	}
+	run.Counted = !gone
 	return nil
 }
 
@@ -227,7 +245,7 @@ func (l *life) ready(p *process, plan *execPlan) error {
 }
 
 // deleteExec deletes an exec, and then looks at what it has written.
-func (l *life) deleteExec(p *process, plan *execPlan, run *checker.Run) error {
+func (l *life) deleteExec(p *process, plan *execPlan, run *execRun) error {
 	times, id := 0, p.exec
 	a := l.settle(request{op: checker.OpDelete, exec: id, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
 		times++
@@ -267,7 +285,7 @@ func (l *life) leave(id string) {
 	}
 	l.lefts.Go(func() {
 		defer p.detach()
-		run := checker.Run{Target: l.target(id), Starts: checker.NotCounted, Statuses: execStatuses(plan)}
+		run := execRun{Run: checker.Run{Target: l.target(id), Statuses: execStatuses(plan)}}
 		run.Unknowable = a.trouble != ""
 		if a.ok() {
 			if end, err := l.told(exit, id); err != nil {
@@ -277,8 +295,6 @@ func (l *life) leave(id string) {
 			}
 			run.Ended = true
 		}
-		if l.ctx.Err() == nil {
-			l.ran(run)
-		}
+		l.ran(run)
 	})
 }

@@ -18,17 +18,15 @@ const (
 	faultFreeze     faultKind = "freeze"     // SIGSTOP and SIGCONT of containerd
 	faultReceiver   faultKind = "receiver"   // events are refused, not answered, or their answers lost
 	faultDisk       faultKind = "disk"       // the file system of the bundles is full
+	faultClock      faultKind = "clock"      // the machine's clock jumps, and back
 )
-
-var faultKinds = []faultKind{
-	faultKill, faultStop, faultRuncKill, faultRuncStop, faultContainerd, faultFreeze, faultReceiver, faultDisk,
-}
 
 // fault is one thing that was done.
 type fault struct {
 	Kind     faultKind
 	Group    string // whose shim it hit, "" for everybody's
 	Slot     string // whose runc
+	Op       string // that it was at work for: create, start, kill ...
 	From, To uint64 // ticks; To is 0 while it lasts
 	Text     string
 }

@@ -35,6 +35,7 @@ var sources = []source{
 	{faultFreeze, 30 * time.Second, 70 * time.Second, (*soak).freezeContainerd},
 	{faultReceiver, 15 * time.Second, 40 * time.Second, (*soak).spoilReceiver},
 	{faultDisk, 30 * time.Second, 60 * time.Second, (*soak).fillDisk},
+	{faultClock, 3 * time.Second, 12 * time.Second, (*soak).stepClock},
 }
 
 // disturb starts all sources of faults that the run has.
@@ -246,4 +247,36 @@ func fill(f *os.File, spare uint64) error {
 		}
 	}
 	return nil
+}
+
+// clockStep is how far the clock jumps at most. Other work on the machine is to bear it; a process lives for less, and
+// that its end is not told to be before its start is what may go wrong.
+const clockStep = 400 * time.Millisecond
+
+// stepClock has the machine's clock jump by a little, forward or backward, and back. Both jumps are relative: of runs that
+// do so side by side nothing is left. Where nobody may set the clock, nothing is done.
+func (s *soak) stepClock(ctx context.Context, random *rand.Rand) error {
+	step, hold := between(random, -clockStep, clockStep), between(random, 50*time.Millisecond, 3*time.Second)
+	if err := jump(0); err != nil {
+		s.noClock.Do(func() { s.t.Logf("the clock is not stepped here: %v", err) })
+		return nil
+	}
+	end := s.faults.begin(fault{Kind: faultClock, Text: fmt.Sprintf("the clock jumps by %v for %v", step, hold)})
+	defer end()
+	if err := jump(step); err != nil {
+		return err
+	}
+	pause(ctx, hold)
+	return jump(-step)
+}
+
+// jump adds d to CLOCK_REALTIME (clock_adjtime(2), ADJ_SETOFFSET).
+func jump(d time.Duration) error {
+	const setOffset, nano = 0x0100, 0x2000
+	sec, nsec := int64(d/time.Second), int64(d%time.Second)
+	if nsec < 0 {
+		sec, nsec = sec-1, nsec+int64(time.Second)
+	}
+	_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: setOffset | nano, Time: unix.Timeval{Sec: sec, Usec: nsec}})
+	return err
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
 
 	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/proc"
@@ -38,13 +37,13 @@ type life struct {
 	start   uint64
 	created time.Time // before the create, by the machine's clock
 	deleted time.Time // after the delete
+	left    uint64    // the same as a tick
 	toAll   []*span   // when all processes were signalled
 	ending  bool      // from when on the init may end
 
 	init    *process
 	exit    chan answer // of the init's Wait
 	execs   sync.WaitGroup
-	left    []*process // execs that are there when init ends
 	lefts   sync.WaitGroup
 	pausing sync.RWMutex // execs are started under its read side, so that only one of them in a while meets a pause
 }
@@ -62,18 +61,7 @@ func (l *life) note(a answer) {
 	}
 }
 
-// didNot notes of a call that was cut off, and of the same ones before it, that none has had an effect.
-func (l *life) didNot(a answer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, c := range l.calls {
-		if c.Target == a.Target && c.Op == a.Op && c.Code == checker.Unanswered {
-			l.calls[i].Code = checker.Code(codes.Unavailable.String())
-		}
-	}
-}
-
-func (l *life) ran(r checker.Run) {
+func (l *life) noteRun(r checker.Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs = append(l.runs, r)
@@ -118,6 +106,7 @@ func (l *life) prepare() error {
 // create asks until there is a task. What was cut off is there whole or not at all, and the id can be used.
 func (l *life) create() error {
 	l.created = time.Now()
+	var tries []answer
 	for l.ctx.Err() == nil {
 		p, err := l.attach("", l.slot.Terminal, l.slot.Stdin)
 		if err != nil {
@@ -134,11 +123,15 @@ func (l *life) create() error {
 			return err
 		}})
 		if a.trouble != "" && l.ctx.Err() == nil {
+			tries = append(tries, a)
 			if now := l.state(""); now.ok() {
+				l.happened(tries[len(tries)-1:], now)
 				a.err, a.trouble, a.Pid, a.Start = nil, "", now.Pid, startTime(now.Pid)
+				tries = tries[:len(tries)-1]
 			}
 		}
 		if a.ok() {
+			l.happened(tries, answer{})
 			l.adopt(p, a)
 			return nil
 		}
@@ -146,7 +139,7 @@ func (l *life) create() error {
 		if a.trouble == "" {
 			return unexpected(a)
 		}
-		l.s.orphan(l.slot.ID, a.Began)
+		l.s.orphan(l.slot.ID)
 		if err := l.cleaned(); err != nil {
 			return err
 		}
@@ -221,9 +214,9 @@ func (l *life) told(done chan answer, exec string) (answer, error) {
 	case a := <-done:
 		return a, nil
 	case <-l.ctx.Done():
-		return answer{err: l.ctx.Err(), trouble: "the run is over"}, nil
+		return answer{err: l.ctx.Err(), trouble: runOver}, nil
 	case <-time.After(wait.Limit(exitLimit)):
-		return answer{}, fmt.Errorf("Wait for %s is not answered within %v", l.target(exec), exitLimit)
+		return answer{}, fmt.Errorf("the wait for %s is not answered within %v", l.target(exec), exitLimit)
 	}
 }
 

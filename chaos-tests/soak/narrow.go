@@ -9,9 +9,9 @@ import (
 )
 
 // attempt is one run, with a containerd of its own that is gone when it returns.
-func attempt(t *testing.T, name string, o Options) (bad *violation) {
-	t.Run(name, func(t *testing.T) { bad = run(t, o) })
-	return bad
+func attempt(t *testing.T, name string, o Options) (bad *violation, kills int) {
+	t.Run(name, func(t *testing.T) { bad, kills = run(t, o) })
+	return bad, kills
 }
 
 // narrow looks for a smaller run that fails: with fewer containers, and without kinds of faults. Plans are the same, as each
@@ -28,7 +28,7 @@ func narrow(t *testing.T, o Options, bad *violation) (Options, *violation) {
 			return false
 		}
 		t.Logf("narrowing down: %s", next)
-		found := attempt(t, "Narrow", next)
+		found, _ := attempt(t, "Narrow", next)
 		if found == nil {
 			return false
 		}

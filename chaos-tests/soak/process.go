@@ -24,7 +24,6 @@ type process struct {
 	io       cio.IO
 	out, err buffer
 	input    *io.PipeWriter // nil: none
-	copied   sync.Once
 }
 
 // buffer keeps what a process writes.
@@ -112,8 +111,8 @@ func (p *process) detach() {
 	p.fifos.Close()
 }
 
-// streams compares the outputs of a process with what they should be. Where the disk was full, runc's complaint that it
-// cannot write its log is among them: its stderr is that of the process.
+// streams compares the outputs of a process with what they should be. Where the disk was full, runc's complaints about that
+// are among them, also those of a first attempt that was repeated: its stderr is that of the process.
 func (l *life) streams(p *process, want string) []checker.Stream {
 	stderr := p.err.String()
 	if len(l.s.faults.during(l.slot, l.began, l.s.clock.tick(), faultDisk)) > 0 {
@@ -122,7 +121,7 @@ func (l *life) streams(p *process, want string) []checker.Stream {
 	return []checker.Stream{{Name: "stdout", Want: want, Got: p.out.String()}, {Name: "stderr", Want: "", Got: stderr}}
 }
 
-var complaint = regexp.MustCompile(`(?m)^Failed to write to log, write \S+: no space left on device\n`)
+var complaint = regexp.MustCompile(`(?m)^(Failed to write to log,|(runc [a-z]+|exec) failed:) .*no space left on device.*\n`)
 
 // startTime is field 22 of /proc/PID/stat, 0 for a process that is gone.
 func startTime(pid int) uint64 {

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-
-	"perdure/chaos-tests/checker"
 )
 
 // readers is how many clients only ask, of whatever container there is.
@@ -75,5 +73,3 @@ func (s *soak) shares(id string) string {
 	}
 	return strings.TrimSpace(string(data))
 }
-
-var _ = checker.OpState

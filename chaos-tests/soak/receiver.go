@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ type receiver struct {
 	of       map[string]*inbox // by container
 	total    int
 	twice    int
-	bad      error // an event that could not be read
+	bad      func(error) // told of what must not be; it must not ask the receiver
 }
 
 // mood is what becomes of events.
@@ -50,12 +51,14 @@ const (
 
 // inbox is what has arrived for one id.
 type inbox struct {
-	events []checker.Event // that nobody has taken yet; Target is filled in by who takes them
-	seen   map[string]bool // those that came again, byte for byte, count once
+	events []checker.Event // that nobody has taken yet; Target.Life is filled in by who takes them
+	// What is known of lives that are over: nothing is told of them any more but, once more, the delete.
+	deletes map[int]string  // its payload, by pid of the init
+	over    map[string]bool // how the ids of their execs begin
 }
 
 // listen starts a receiver on a socket at path.
-func listen(path string, c *clock) (*receiver, error) {
+func listen(path string, c *clock, bad func(error)) (*receiver, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func listen(path string, c *clock) (*receiver, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	r := &receiver{clock: c, path: path, server: server, mood: takes, of: map[string]*inbox{}}
+	r := &receiver{clock: c, path: path, server: server, mood: takes, of: map[string]*inbox{}, bad: bad}
 	events.RegisterTTRPCEventsService(server, r)
 	go server.Serve(context.Background(), l) //nolint:errcheck // until close
 	return r, nil
@@ -135,28 +138,44 @@ func (r *receiver) Forward(ctx context.Context, req *events.ForwardRequest) (*em
 }
 
 func (r *receiver) take(req *events.ForwardRequest) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	e, err := read(req)
 	if err != nil {
-		r.bad = errors.Join(r.bad, err)
+		r.bad(err)
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	e.At = r.clock.tick()
 	r.total++
 	box := r.box(e.Container)
-	key := e.Raw + e.Time.String()
-	if box.seen[key] {
+	again := func(o checker.Event) bool { return o.Raw == e.Raw && o.Time.Equal(e.Time) }
+	if slices.ContainsFunc(box.events, again) {
 		r.twice++
-		return
 	}
-	box.seen[key] = true
-	box.events = append(box.events, e)
+	if e.Name == "create" {
+		delete(box.deletes, e.Pid) // the number is another process's by now
+	}
+	last, over := box.deletes[e.Pid]
+	over = over && e.Exec == "" || box.over[lifeOf(e.Exec)]
+	switch {
+	case !over:
+		box.events = append(box.events, e)
+	case e.Name == "delete" && e.Exec == "" && e.Raw == last:
+		r.twice++
+	default:
+		r.bad(fmt.Errorf("after the task's delete: %s", e))
+	}
+}
+
+// lifeOf is how the ids of all execs of a life begin; "" for the init.
+func lifeOf(exec string) string {
+	life, _, _ := strings.Cut(exec, "-")
+	return life
 }
 
 func (r *receiver) box(id string) *inbox {
 	if r.of[id] == nil {
-		r.of[id] = &inbox{seen: map[string]bool{}}
+		r.of[id] = &inbox{deletes: map[int]string{}, over: map[string]bool{}}
 	}
 	return r.of[id]
 }
@@ -174,32 +193,22 @@ func (r *receiver) look(id string, mine func(checker.Event) bool) []checker.Even
 	return found
 }
 
-// collect is look, and takes them out.
-func (r *receiver) collect(id string, mine func(checker.Event) bool) []checker.Event {
+// forget takes the events of a life that is over, which are judged, out of the box.
+func (r *receiver) forget(id string, n int, mine func(checker.Event) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	box := r.box(id)
-	var found, rest []checker.Event
+	var rest []checker.Event
 	for _, e := range box.events {
-		if mine(e) {
-			found = append(found, e)
-		} else {
+		switch {
+		case !mine(e):
 			rest = append(rest, e)
+		case e.Name == "delete" && e.Exec == "":
+			box.deletes[e.Pid] = e.Raw
 		}
 	}
 	box.events = rest
-	return found
-}
-
-// forget lets go of what is known of events before a tick, but for those that nobody has taken.
-func (r *receiver) forget(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	box := r.box(id)
-	box.seen = map[string]bool{}
-	for _, e := range box.events {
-		box.seen[e.Raw+e.Time.String()] = true
-	}
+	box.over[lifePrefix(n)] = true
 }
 
 // read makes an Event out of ttrpc's form.

@@ -24,6 +24,12 @@ type call struct {
 	intent string // create-1, start-12 ...
 }
 
+// op is the operation of an intent: start of start-12.
+func (c *call) op() string {
+	op, _, _ := strings.Cut(c.intent, "-")
+	return op
+}
+
 const (
 	hunt     = 3 * time.Second      // how long a runc is looked for
 	huntLook = 4 * time.Millisecond // between two looks: a call takes some ten times as long
@@ -112,7 +118,7 @@ func (s *soak) killRunc(ctx context.Context, random *rand.Rand) error {
 	defer c.Close()
 	pause(ctx, delay)
 	// It is noted before it is done: an answer may be there at once.
-	end := s.faults.begin(fault{Kind: faultRuncKill, Slot: c.slot, Text: fmt.Sprintf("kill -9 of runc %d in %s after %v", c.Pid, c.intent, delay)})
+	end := s.faults.begin(fault{Kind: faultRuncKill, Slot: c.slot, Op: c.op(), Text: fmt.Sprintf("kill -9 of runc %d in %s after %v", c.Pid, c.intent, delay)})
 	defer end()
 	if err := c.Signal(unix.SIGKILL); err != nil {
 		return gone(err)

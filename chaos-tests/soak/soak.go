@@ -53,6 +53,7 @@ type soak struct {
 	stats    *stats
 	stop     chan struct{} // closed when no new life is to begin
 	judging  sync.WaitGroup
+	noClock  sync.Once
 	reading  map[string]*reading // by container
 	loading  sync.RWMutex        // held while containerd restarts; under its read side are faults that must not meet that
 
@@ -74,8 +75,8 @@ type violation struct {
 // memory is how large the file system of the bundles is: 22 journals and what containerd writes, several times over.
 const memory = "size=64m"
 
-// run soaks for a while and returns the first violation, nil if there is none.
-func run(t testing.TB, o Options) *violation {
+// run soaks for a while and returns the first violation, nil if there is none, and how often workers were killed.
+func run(t testing.TB, o Options) (*violation, int) {
 	h := harness.New(t, "PERDURE_IDLE_MS=4000")
 	ctx, cancel := context.WithCancel(h.Context())
 	defer cancel()
@@ -95,7 +96,7 @@ func run(t testing.TB, o Options) *violation {
 		s.checkOrphans()
 	}
 	s.stats.print(t, s)
-	return s.bad
+	return s.bad, s.faults.counts()[faultKill]
 }
 
 // setUp starts containerd with its state on a small file system, and makes the containers.
@@ -104,7 +105,7 @@ func (s *soak) setUp() error {
 	if s.bin, err = daemon.Bin(); err != nil {
 		return err
 	}
-	if s.receiver, err = listen(filepath.Join(s.h.Dir(), "r.sock"), s.clock); err != nil {
+	if s.receiver, err = listen(filepath.Join(s.h.Dir(), "r.sock"), s.clock, func(err error) { go s.violated(nil, err) }); err != nil {
 		return err
 	}
 	s.h.Serving = func(context.Context, *client.Client) error { return s.stand() }
@@ -250,7 +251,7 @@ func (s *soak) violated(l *life, err error) {
 }
 
 // orphan notes a create that was cut off and has not happened: events may tell of a task that was there for a moment.
-func (s *soak) orphan(id string, _ uint64) {
+func (s *soak) orphan(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.orphans[id]++

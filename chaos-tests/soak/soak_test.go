@@ -17,14 +17,23 @@ var (
 	whole   = flag.Bool("whole", false, "a failure is not narrowed down")
 )
 
+// A long run is worth something with this many kills.
+const (
+	enough     = 20 * time.Minute
+	leastKills = 1000
+)
+
 func TestSoak(t *testing.T) {
 	harness.NeedsPerdure(t)
 	o := Options{Seed: *seed, For: time.Duration(*minutes * float64(time.Minute)), Slots: list(*only), Faults: list(*kinds)}
 	if o.Seed == 0 {
 		o.Seed = harness.Seed(t)
 	}
-	bad := attempt(t, "Run", o)
+	bad, kills := attempt(t, "Run", o)
 	if bad == nil {
+		if whole := len(o.Slots)+len(o.Faults) == 0; whole && o.For >= enough && kills < leastKills {
+			t.Errorf("workers were killed %d times in %v, want at least %d: the machine is too busy", kills, o.For, leastKills)
+		}
 		return
 	}
 	if !*whole {

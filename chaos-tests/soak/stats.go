@@ -43,7 +43,7 @@ func (s *stats) call(a answer) {
 	result := "ok"
 	switch {
 	case a.trouble != "":
-		result = a.trouble
+		result = string(a.trouble)
 	case a.err != nil:
 		result = a.code.String()
 	}

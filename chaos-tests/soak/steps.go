@@ -43,7 +43,10 @@ func (l *life) work() error {
 }
 
 // execID is the id of an exec: no other of the run has it.
-func (l *life) execID(i int) string { return fmt.Sprintf("l%d-e%d", l.n, i) }
+func (l *life) execID(i int) string { return fmt.Sprintf("%s-e%d", lifePrefix(l.n), i) }
+
+// lifePrefix is how the ids of all execs of the nth life of a container begin.
+func lifePrefix(n int) string { return fmt.Sprintf("l%d", n) }
 
 // step does one step.
 func (l *life) step(i int, st step) error {
@@ -277,15 +280,12 @@ func (l *life) refused() error {
 	return nil
 }
 
-// resize sets the size of a terminal. Where there is none, or a process that is not running, it is refused.
+// resize sets the size of a terminal; where there is none it does nothing.
 func (l *life) resize(exec string, rows uint32) error {
 	a := l.settle(request{op: "resize", exec: exec, do: func(ctx context.Context, t tasks.TasksClient, _ *checker.Call) error {
 		_, err := t.ResizePty(ctx, &tasks.ResizePtyRequest{ContainerID: l.slot.ID, ExecID: exec, Width: 100, Height: rows})
 		return err
 	}}, nil)
-	if exec == "" && !l.slot.Terminal && a.err != nil {
-		return nil
-	}
 	return refusedOr(l, a)
 }
 
