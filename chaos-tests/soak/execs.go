@@ -158,11 +158,11 @@ func (l *life) runExec(id string, plan *execPlan) {
 // both is so what runc has forked is found, and told as the process, which then ends by itself.
 func (l *life) notStarted(plan *execPlan, a answer, exit chan answer) error {
 	switch {
-	case a.trouble == "" && plan.Kind != execMissing:
+	case !a.ok() && a.trouble == "" && plan.Kind != execMissing:
 		return unexpected(a)
-	case !a.ok() || a.trouble != "":
+	case !a.ok():
 		return nil
-	case len(l.s.faults.during(l.slot, a.Began, a.Ended, faultRuncKill)) == 0:
+	case a.trouble == "":
 		return fmt.Errorf("a program that does not exist was started: %s", a)
 	}
 	_, err := l.told(exit, a.Exec)
