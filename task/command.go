@@ -155,6 +155,7 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 		var r lifecycle.Record
 		var err error
 		var seen *view
+		var own bool
 		alive := c.do(func() {
 			seen = c.state()
 			if earlier, ok := seen.Answers[req.number]; ok && req.replay && earlier.Op == cmd.op && earlier.Exec == cmd.exec {
@@ -162,6 +163,7 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 				return
 			}
 			if err = seen.recovering(req, cmd); err != nil {
+				own = true
 				return
 			}
 			if err = seen.Check(cmd.op, cmd.exec); err == nil {
@@ -176,7 +178,8 @@ func (c *container) begin(ctx context.Context, req request, cmd command) (lifecy
 		case !errors.As(err, &busy):
 			return r, refusal(c.id, cmd.exec, err)
 		}
-		if why := c.troubles.of(busy.Open.Seq); why != nil {
+		// What it has begun itself may be in the world: it is told how that ends, and nothing before.
+		if why := c.troubles.of(busy.Open.Seq); why != nil && !own {
 			return r, errorf(errdefs.ErrUnavailable, "container %s: %v, and cannot be settled yet, it is tried again: %v", c.id, busy, why)
 		}
 		select {

@@ -95,7 +95,7 @@ func (s *Service) living(id string) (*container, error) {
 }
 
 // settled finds a container for a command: recovery has finished with it. It
-// does not wait for a recovery that is in trouble.
+// does not wait for one that is in trouble, but for that of its own request.
 func (s *Service) settled(ctx context.Context, id string) (*container, error) {
 	c, err := s.lookup(id)
 	if err != nil {
@@ -109,7 +109,9 @@ func (s *Service) settled(ctx context.Context, id string) (*container, error) {
 		default:
 		}
 		if create, ok := c.state().Opened(lifecycle.OpCreate, ""); ok {
-			if why := c.troubles.of(create.Seq); why != nil {
+			// The create itself is told how it ends: a client that takes it for failed would leave the task behind.
+			own := create.Request != 0 && create.Request == requestOf(ctx).number
+			if why := c.troubles.of(create.Seq); why != nil && !own {
 				return nil, errorf(errdefs.ErrUnavailable, "container %s: not re-adopted yet, it is tried again: %v", id, why)
 			}
 		}

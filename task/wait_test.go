@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -74,5 +75,53 @@ func TestWaitInventsNoExit(t *testing.T) {
 	exit, err := c.exitOf(v, "e", request{number: 3, replay: true})
 	if exit != nil || !errdefs.IsNotFound(err) {
 		t.Errorf("got %+v, %v; want NotFound", exit, err)
+	}
+}
+
+// TestAReplayIsToldHowItsOwnEffectEnds: what it has begun may be in the world while the journal cannot be written, so it
+// is not refused as another command is.
+func TestAReplayIsToldHowItsOwnEffectEnds(t *testing.T) {
+	bundle := t.TempDir()
+	journal, err := store.Create(bundle, store.Meta{Namespace: "ns", ID: "web", Bundle: bundle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newContainer(New(Config{Publisher: silent{}, Machine: NewMachine(), Now: time.Now}), journal, createParams{})
+	defer c.close()
+	commit := func(r lifecycle.Record) (written lifecycle.Record) {
+		t.Helper()
+		c.do(func() {
+			var all []lifecycle.Record
+			if all, err = c.commit(nil, r); err == nil {
+				written = all[0]
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return written
+	}
+	intent := commit(lifecycle.Record{Op: lifecycle.OpCreate, Phase: lifecycle.Intent, Request: 5})
+	c.troubles.note(intent.Seq, errors.New("the disk is full"))
+	create := command{op: lifecycle.OpCreate}
+	if _, err := c.begin(t.Context(), request{number: 6}, create); !errdefs.IsUnavailable(err) {
+		t.Errorf("another create: %v, want Unavailable", err)
+	}
+	answered := make(chan lifecycle.Record)
+	go func() {
+		r, err := c.begin(context.Background(), request{number: 5, replay: true}, create)
+		if err != nil {
+			t.Errorf("its own replay: %v", err)
+		}
+		answered <- r
+	}()
+	select {
+	case r := <-answered:
+		t.Errorf("answered with %+v before it was settled", r)
+	default:
+	}
+	commit(lifecycle.Record{Op: lifecycle.OpCreate, Phase: lifecycle.Done, Intent: intent.Seq, Request: 5, Process: &lifecycle.Process{Pid: 10, Start: 1}})
+	if r := <-answered; r.Phase != lifecycle.Done {
+		t.Errorf("answered with %+v, want that it is done", r)
 	}
 }
