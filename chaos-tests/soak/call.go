@@ -118,9 +118,10 @@ func (l *life) settle(r request, happened func(state answer) bool) answer {
 var once = []checker.Op{checker.OpCreate, checker.OpStart, checker.OpExec, checker.OpPause, checker.OpResume}
 
 // happened corrects the record of calls whose answers a fault has taken: the first one is what has happened, by the time at
-// which the state shows it, and the others are not. Without a state none of them is.
+// which the state shows it, and the others are not. Without a state none of them is. A process that has ended does not
+// show whether it was started.
 func (l *life) happened(tries []answer, now answer) {
-	if len(tries) == 0 || !slices.Contains(once, tries[0].Op) {
+	if len(tries) == 0 || !slices.Contains(once, tries[0].Op) || tries[0].Op == checker.OpStart && now.State == checker.Stopped {
 		return
 	}
 	l.mu.Lock()

@@ -19,6 +19,9 @@ import (
 // end brings the init to its end.
 func (l *life) end() error {
 	l.mayEnd()
+	if l.stillborn {
+		return nil
+	}
 	switch l.plan.Ending {
 	case endItself:
 		return l.signalInit(unix.SIGUSR2)
@@ -41,6 +44,9 @@ func (l *life) end() error {
 
 // statuses are what the init can truly end with.
 func (l *life) statuses() []uint32 {
+	if l.stillborn {
+		return []uint32{1}
+	}
 	switch l.plan.Ending {
 	case endItself, endTerm, endQuick:
 		return []uint32{l.plan.Code}
@@ -126,7 +132,9 @@ func (l *life) close() {
 		Target: l.target(""), Starts: l.starts("init"), Pid: l.pid, Start: l.start, Ended: true, Statuses: l.statuses(),
 	}
 	want := ""
-	if l.plan.Ending.started() {
+	if l.stillborn {
+		run.Starts = checker.NotCounted // its start may have been answered
+	} else if l.plan.Ending.started() {
 		want = initOutput(l.slot, l.plan)
 	}
 	run.Streams = l.streams(l.init, want)

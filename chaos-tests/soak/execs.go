@@ -96,9 +96,7 @@ func (l *life) startExec(exec string) answer {
 		}
 		tries = append(tries, a)
 		if now := l.state(exec); now.State != checker.Created {
-			if lost := now.State == checker.Stopped && now.Status == checker.UnknownStatus; !lost {
-				l.happened(tries, now)
-			}
+			l.happened(tries, now)
 			a.err, a.trouble, a.Pid = nil, met, now.Pid
 			return a
 		}

@@ -39,7 +39,10 @@ type life struct {
 	deleted time.Time // after the delete
 	left    uint64    // the same as a tick
 	toAll   []*span   // when all processes were signalled
-	ending  bool      // from when on the init may end
+	running bool      // from when on the init runs
+	ending  bool      // from when on it may end
+
+	stillborn bool // the init has ended before it ran, as its runc was killed
 
 	init    *process
 	exit    chan answer // of the init's Wait
@@ -238,6 +241,9 @@ func (l *life) begin() error {
 	if !a.ok() {
 		return refusedOr(l, a)
 	}
+	if err := l.awaitRun(); err != nil || l.stillborn {
+		return err
+	}
 	if l.slot.Stdin {
 		if err := l.feedInit(); err != nil {
 			return err
@@ -248,6 +254,30 @@ func (l *life) begin() error {
 			return errors.New("it has not")
 		}
 		return nil
+	})
+}
+
+// awaitRun waits until the init says that it was started. Where a runc was killed over its start it may have ended before:
+// runc's init cannot go on if nobody reads what it writes into the exec fifo, and ends with 1.
+func (l *life) awaitRun() error {
+	return l.until("the init to run", func() error {
+		if l.starts("init") > 0 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.running = true
+			return nil
+		}
+		select {
+		case end := <-l.exit:
+			l.exit <- end
+			killed := slices.ContainsFunc(l.s.faults.during(l.slot, l.began, l.s.clock.tick(), faultRuncKill), func(f fault) bool { return f.Op == "start" })
+			if l.stillborn = killed && l.starts("init") == 0; !l.stillborn && l.starts("init") == 0 {
+				return wait.Never(fmt.Errorf("it has ended without having run: %s", end))
+			}
+			return nil
+		default:
+			return errors.New("it has not")
+		}
 	})
 }
 

@@ -58,11 +58,11 @@ func (l *life) glance(what int) error {
 	return fmt.Errorf("the init was process %d, started at tick %d of the kernel's clock, and is gone", l.pid, l.start)
 }
 
-// alive says that there is an init that nothing has ended.
+// alive says that there is an init that runs, and that nothing has ended.
 func (l *life) alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pid != 0 && l.start != 0 && !l.ending
+	return l.running && l.start != 0 && !l.ending
 }
 
 // shares are the CPU shares that the kernel has for a container; "" where it counts them otherwise.

@@ -23,7 +23,7 @@ import (
 
 // work does the steps of a life. Execs go on beside the steps that follow.
 func (l *life) work() error {
-	if !l.plan.Ending.started() {
+	if !l.plan.Ending.started() || l.stillborn {
 		return nil
 	}
 	for i, st := range l.plan.Steps {
