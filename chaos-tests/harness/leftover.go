@@ -49,17 +49,21 @@ func (h *Harness) leftovers() []string {
 		left = append(left, below("cgroup", dir)...)
 	}
 	left = append(left, below("runc state", h.runcState())...)
-	left = append(left, below("shim socket or lock", h.Sockets())...)
+	left = append(left, below(SocketLeft, h.Sockets())...)
 	left = append(left, below(fifoLeft, h.fifos())...)
 	left = append(left, h.bundles()...)
 	return append(left, below("spooled journal", h.Spool())...)
 }
 
 // Gone waits until nothing of the test's shims is left, while containerd goes on: no process, mount, cgroup, runtime state,
-// socket, lock, bundle or spooled journal. Only for a test that has no other container at that time.
-func (h *Harness) Gone(ctx context.Context) error {
+// socket, lock, bundle or spooled journal, but for some kinds of them. Only for a test that has no other container at that
+// time.
+func (h *Harness) Gone(ctx context.Context, but ...string) error {
+	but = append(but, fifoLeft)
 	return wait.Until(ctx, leftoverLimit, "all shims to be gone", func() error {
-		left := slices.DeleteFunc(h.leftovers(), func(thing string) bool { return strings.HasPrefix(thing, fifoLeft) })
+		left := slices.DeleteFunc(h.leftovers(), func(thing string) bool {
+			return slices.ContainsFunc(but, func(kind string) bool { return strings.HasPrefix(thing, kind) })
+		})
 		if len(left) > 0 {
 			return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
 		}
@@ -67,7 +71,11 @@ func (h *Harness) Gone(ctx context.Context) error {
 	})
 }
 
-const fifoLeft = "client's fifo" // the client's, who is the test
+// Kinds of leftovers.
+const (
+	fifoLeft   = "client's fifo"       // the client's, who is the test
+	SocketLeft = "shim socket or lock" // where containerd has asked nobody to clean up, the next start does
+)
 
 // bundles are the directories that containerd keeps for its tasks.
 func (h *Harness) bundles() []string {
