@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"perdure/chaos-tests/checker"
 	"perdure/chaos-tests/proc"
@@ -238,7 +239,7 @@ func (l *life) begin() error {
 		}
 		return err
 	}}, func(now answer) bool { return now.State != checker.Created })
-	if !a.ok() {
+	if !a.ok() && !(a.is(codes.FailedPrecondition) && l.startWasKilled()) {
 		return refusedOr(l, a)
 	}
 	if err := l.awaitRun(); err != nil || l.stillborn {
@@ -270,8 +271,8 @@ func (l *life) awaitRun() error {
 		select {
 		case end := <-l.exit:
 			l.exit <- end
-			killed := slices.ContainsFunc(l.s.faults.during(l.slot, l.began, l.s.clock.tick(), faultRuncKill), func(f fault) bool { return f.Op == "start" })
-			if l.stillborn = killed && l.starts("init") == 0; !l.stillborn && l.starts("init") == 0 {
+			l.stillborn = l.starts("init") == 0
+			if l.stillborn && !l.startWasKilled() {
 				return wait.Never(fmt.Errorf("it has ended without having run: %s", end))
 			}
 			return nil
@@ -279,6 +280,11 @@ func (l *life) awaitRun() error {
 			return errors.New("it has not")
 		}
 	})
+}
+
+// startWasKilled says whether the runc of a start was killed in this life; the init's is the only one so far.
+func (l *life) startWasKilled() bool {
+	return slices.ContainsFunc(l.s.faults.during(l.slot, l.began, l.s.clock.tick(), faultRuncKill), func(f fault) bool { return f.Op == "start" })
 }
 
 func (l *life) feedInit() error {
