@@ -32,7 +32,8 @@ const (
 	// runc freezes a container while it signals all of its processes (cgroup v1), and refuses an exec just then.
 	frozen trouble = "runc has frozen it for a signal"
 	// containerd itself waits for State for 2 s only (io.containerd.timeout.task.state), which a worker that is stopped, or a
-	// busy machine, can take. For how long a client may go without an answer then, see state.
+	// busy machine, can take; and in a Delete for Shutdown for 3 s, which go by while it is frozen itself. For how long a
+	// client may go without an answer, see state.
 	notAwaited trouble = "containerd did not wait"
 	// Something that must not be was seen elsewhere, and the run is broken off: nothing more is judged.
 	runOver trouble = "the run is over"
@@ -74,6 +75,9 @@ func (l *life) excuse(a answer, daemon int) trouble {
 		return notFrozen
 	case a.Op == checker.OpStart && a.Exec != "" && says("cannot exec in a paused container") && l.signalledAll(a):
 		return frozen
+	case a.Op == checker.OpDelete && says("failed to invoke shutdown: context deadline exceeded") &&
+		len(l.s.faults.during(l.slot, a.Began, a.Ended, faultFreeze, faultStop, faultKill)) > 0:
+		return notAwaited
 	case a.code == codes.DeadlineExceeded && a.Op == checker.OpState && a.Ended-a.Began < uint64(callLimit.Microseconds()):
 		return notAwaited
 	}
