@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -105,7 +106,7 @@ func (l *life) delete() error {
 			c.Pid, c.Status, c.ExitedAt = int(r.Pid), r.ExitStatus, at(r.ExitedAt)
 		}
 		return err
-	}}, func(now answer) bool { return now.State == "" })
+	}}, l.forgotten)
 	if l.ctx.Err() != nil {
 		return nil
 	}
@@ -121,6 +122,12 @@ func (l *life) delete() error {
 		}
 	}
 	return l.init.end()
+}
+
+// forgotten says whether containerd knows of no task. It may know of one that the shim has none of any more, where it has
+// given up waiting for the end of a delete; then that is to be asked for again.
+func (l *life) forgotten(now answer) bool {
+	return now.State == "" && strings.Contains(now.Message, "task "+l.slot.ID+" not found")
 }
 
 // close ends the record of the life and has it judged beside the next one.
