@@ -67,10 +67,10 @@ func (l *life) excuse(a answer, daemon int) trouble {
 		return unsettled
 	case says(withoutWords) && full:
 		return runcMute
-	case full && (says(noSpace) || says(isFull)):
-		return fullDisk
 	case l.runcWasKilled(a) && (says("signal: killed") || says("exit status 137") || says(withoutWords)):
 		return runcKilled
+	case full && (says(noSpace) || says(isFull)):
+		return fullDisk
 	case a.Op == checker.OpPause && says("unable to freeze"):
 		return notFrozen
 	case a.Op == checker.OpStart && a.Exec != "" && says("cannot exec in a paused container") && l.signalledAll(a):
