@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -152,6 +153,9 @@ func (l *life) state(exec string) answer {
 	for began := l.s.clock.tick(); ; {
 		a := l.ask(request{op: checker.OpState, exec: exec, do: func(ctx context.Context, t tasks.TasksClient, c *checker.Call) error {
 			r, err := t.Get(ctx, &tasks.GetRequest{ContainerID: l.slot.ID, ExecID: exec})
+			if err == nil && r.Process.Status == task.Status_UNKNOWN {
+				return status.Error(codes.DeadlineExceeded, "containerd calls it unknown: it did not wait for the shim")
+			}
 			if err == nil {
 				c.Pid = int(r.Process.Pid)
 				c.State = strings.ToLower(r.Process.Status.String())
